@@ -1,0 +1,2 @@
+//! Laneway.
+pub mod postgres;
