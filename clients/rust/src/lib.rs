@@ -1,1 +1,24 @@
-//! client
+//! `laneway-client`: what a program needs to talk to a Laneway broker, and the wire types the broker shares with it.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`error_code`] | the stable codes and their classes: may I retry, may it have happened? |
+//! | [`problem`] | the body of every HTTP error, `application/problem+json` |
+//! | [`topic`] | topic names and settings, and how a topic is described |
+//! | [`message`] | messages as HTTP and JSON carry them |
+//! | [`routing`] | which partition a message belongs to: a pure function of the message |
+//! | [`admin`] | topics over HTTP |
+//!
+//! The broker depends on this crate for the types, never the other way round.
+
+pub mod admin;
+pub mod error_code;
+pub mod message;
+pub mod problem;
+pub mod routing;
+pub mod topic;
+
+pub use admin::Admin;
+pub use error_code::{Class, ErrorCode};
+pub use problem::Problem;
+pub use topic::TopicName;

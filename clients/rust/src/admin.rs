@@ -1,0 +1,132 @@
+//! Topics over HTTP: what the command line and operators' programs use.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use url::Url;
+
+use crate::problem::Problem;
+use crate::topic::{CreateTopic, TopicDetail, TopicList};
+
+/// Where a broker listens unless it is told otherwise.
+pub const DEFAULT_URL: &str = "ws://127.0.0.1:7420/v1/ws";
+
+/// An answer that takes longer is given up; making a topic of 1,000 partitions takes well under a second.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why an administrative request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// The address is none of a broker.
+    #[error("{url:?} is not the address of a broker: give one like {DEFAULT_URL}")]
+    Address {
+        /// As it was given.
+        url: String,
+    },
+    /// Nobody answered.
+    #[error("no broker answers at {url}: {reason} (is `laneway serve` running there?)")]
+    Unreachable {
+        /// The address tried.
+        url: String,
+        /// What the connection said.
+        reason: String,
+    },
+    /// The broker refused, with its reason.
+    #[error("{0}")]
+    Refused(Box<Problem>),
+    /// The answer is none that this client understands.
+    #[error("the answer of {url} is not one of a Laneway broker ({status}): {reason}")]
+    Foreign {
+        /// The address tried.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// A handle on one broker's HTTP API. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Admin {
+    http: reqwest::Client,
+    base: Url,
+}
+
+impl Admin {
+    /// Takes the same address as a client (`ws://host:port/v1/ws`), or an HTTP one; no connection is made yet.
+    ///
+    /// ```
+    /// use laneway_client::Admin;
+    /// assert!(Admin::new("ws://127.0.0.1:7420/v1/ws").is_ok());
+    /// assert!(Admin::new("http://127.0.0.1:7420").is_ok());
+    /// assert!(Admin::new("127.0.0.1").is_err());
+    /// ```
+    pub fn new(url: &str) -> Result<Self, AdminError> {
+        let bad = || AdminError::Address { url: url.to_owned() };
+        let mut base = Url::parse(url).map_err(|_| bad())?;
+        let scheme = match base.scheme() {
+            "ws" | "http" => "http",
+            "wss" | "https" => "https",
+            _ => return Err(bad()),
+        };
+        base.set_scheme(scheme).map_err(|()| bad())?;
+        base.set_path("/");
+        let http =
+            reqwest::Client::builder().timeout(REQUEST_TIMEOUT).no_proxy().build().map_err(|_| bad())?;
+        Ok(Self { http, base })
+    }
+
+    /// Makes a topic.
+    pub async fn create_topic(&self, topic: &CreateTopic) -> Result<TopicDetail, AdminError> {
+        self.answer(self.http.post(self.url(&["v1", "topics"])).json(topic)).await
+    }
+
+    /// One page of topics by name, after a given one.
+    pub async fn list_topics(&self, after: Option<&str>) -> Result<TopicList, AdminError> {
+        let mut url = self.url(&["v1", "topics"]);
+        if let Some(after) = after {
+            url.query_pairs_mut().append_pair("after", after);
+        }
+        self.answer(self.http.get(url)).await
+    }
+
+    /// One topic with its partitions.
+    pub async fn show_topic(&self, name: &str) -> Result<TopicDetail, AdminError> {
+        self.answer(self.http.get(self.url(&["v1", "topics", name]))).await
+    }
+
+    fn url(&self, path: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        url.path_segments_mut().expect("http addresses have paths").clear().extend(path);
+        url
+    }
+
+    async fn answer<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Result<T, AdminError> {
+        let url = self.base.to_string();
+        let response = request
+            .send()
+            .await
+            .map_err(|error| AdminError::Unreachable { url: url.clone(), reason: innermost(&error) })?;
+        let status = response.status();
+        let foreign =
+            |reason: String| AdminError::Foreign { url: url.clone(), status: status.as_u16(), reason };
+        let body = response.bytes().await.map_err(|error| foreign(innermost(&error)))?;
+        if status.is_success() {
+            return serde_json::from_slice(&body).map_err(|error| foreign(error.to_string()));
+        }
+        match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => Err(AdminError::Refused(Box::new(problem))),
+            Err(error) => Err(foreign(error.to_string())),
+        }
+    }
+}
+
+/// The cause at the bottom of an error: "connection refused" rather than "error sending request".
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut inner = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
+}

@@ -1,0 +1,206 @@
+//! Messages as JSON carries them. Payload and key are bytes; their `encoding` says how the JSON stands for them.
+//!
+//! `text`: the UTF-8 bytes of a string. `base64`: any bytes (RFC 4648, padded). `json`: the text of the JSON value itself,
+//! character for character. What goes in by one of them comes out bit-exact.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::problem::Problem;
+
+/// How a JSON value stands for bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Encoding {
+    /// A string: its UTF-8 bytes.
+    #[default]
+    Text,
+    /// Any JSON value: its own text.
+    Json,
+    /// A string in base64.
+    Base64,
+}
+
+/// Why a value does not stand for bytes as declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Neither a string nor declared as JSON.
+    #[error("it is not a string: declare \"encoding\": \"json\" to send a JSON value")]
+    NotAString,
+    /// Not base64.
+    #[error("it is not base64 (RFC 4648, with padding)")]
+    NotBase64,
+}
+
+impl Encoding {
+    /// The bytes that a value stands for.
+    pub fn decode(self, value: &RawValue) -> Result<Vec<u8>, DecodeError> {
+        if self == Encoding::Json {
+            return Ok(value.get().as_bytes().to_vec());
+        }
+        let text: String = serde_json::from_str(value.get()).map_err(|_| DecodeError::NotAString)?;
+        match self {
+            Encoding::Base64 => BASE64.decode(text).map_err(|_| DecodeError::NotBase64),
+            Encoding::Text | Encoding::Json => Ok(text.into_bytes()),
+        }
+    }
+
+    /// The plainest value that stands for these bytes: JSON where the content type says so and it holds, else text.
+    pub fn encode(bytes: &[u8], content_type: Option<&str>) -> (Self, Box<RawValue>) {
+        let text = std::str::from_utf8(bytes);
+        if let (Ok(text), Some("application/json")) = (text, content_type)
+            && let Ok(value) = RawValue::from_string(text.to_owned())
+            && value.get() == text
+        {
+            return (Encoding::Json, value);
+        }
+        match text {
+            Ok(text) => (Encoding::Text, quoted(text)),
+            Err(_) => (Encoding::Base64, quoted(&BASE64.encode(bytes))),
+        }
+    }
+}
+
+fn quoted(text: &str) -> Box<RawValue> {
+    serde_json::value::to_raw_value(text).expect("a string is always JSON")
+}
+
+/// One message to publish.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishMessage {
+    /// The body, as `encoding` declares it.
+    pub payload: Box<RawValue>,
+    /// How `payload` stands for bytes.
+    #[serde(default)]
+    pub encoding: Encoding,
+    /// Messages of one key stay in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<Box<RawValue>>,
+    /// How `key` stands for bytes.
+    #[serde(default)]
+    pub key_encoding: Encoding,
+    /// Explicit partition; wins over the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition: Option<u32>,
+    /// A UUID or 32 hexadecimal digits; absent: the broker makes one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
+    /// Names the message: a second one with the same id is not stored within the topic's window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transaction_id: Option<String>,
+    /// Free text by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// What the payload is, as a media type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+}
+
+/// `POST /v1/topics/{topic}/messages`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishRequest {
+    /// Messages that share a partition are stored all or none, in this order.
+    pub messages: Vec<PublishMessage>,
+}
+
+/// What became of one message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishResult {
+    /// Where it belongs.
+    pub partition: u32,
+    /// Where it stands; absent if it was not stored, or if its first copy has left the window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<i64>,
+    /// Present and true if an earlier copy was found and no second one stored.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
+    /// Why the messages of this partition were not stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+}
+
+/// One result per message, in their order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishResponse {
+    /// In the order of the request.
+    pub results: Vec<PublishResult>,
+}
+
+/// A stored message.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StoredMessage {
+    /// The topic it was published to.
+    pub topic: String,
+    /// The number of its partition.
+    pub partition: u32,
+    /// Its position there.
+    pub offset: i64,
+    /// On the database clock (RFC 3339).
+    pub published_at: String,
+    /// The trace it belongs to.
+    pub trace_id: String,
+    /// Its key, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<Box<RawValue>>,
+    /// How `key` stands for bytes.
+    #[serde(default)]
+    pub key_encoding: Encoding,
+    /// Its transaction id, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transaction_id: Option<String>,
+    /// Free text by name.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// What the payload is, if the producer said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// The body.
+    pub payload: Box<RawValue>,
+    /// How `payload` stands for bytes.
+    pub encoding: Encoding,
+}
+
+/// One page of messages of a partition.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MessageList {
+    /// In the order asked for.
+    pub messages: Vec<StoredMessage>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bytes_come_out_as_they_went_in(bytes in prop::collection::vec(any::<u8>(), 0..200), json in any::<bool>()) {
+            let content_type = json.then_some("application/json");
+            let (encoding, value) = Encoding::encode(&bytes, content_type);
+            prop_assert_eq!(encoding.decode(&value).unwrap(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_json_value_keeps_its_own_spelling() {
+        let spelled = r#"{"b": 1.50,  "a":"\u00e9"}"#;
+        let value = RawValue::from_string(spelled.to_owned()).unwrap();
+        let bytes = Encoding::Json.decode(&value).unwrap();
+        assert_eq!(bytes, spelled.as_bytes());
+        assert_eq!(Encoding::encode(&bytes, Some("application/json")).1.get(), spelled);
+    }
+
+    #[test]
+    fn a_value_that_is_not_as_declared_is_refused() {
+        let number = RawValue::from_string("7".into()).unwrap();
+        assert_eq!(Encoding::Text.decode(&number), Err(DecodeError::NotAString));
+        let text = RawValue::from_string("\"!\"".into()).unwrap();
+        assert_eq!(Encoding::Base64.decode(&text), Err(DecodeError::NotBase64));
+    }
+}

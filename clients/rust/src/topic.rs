@@ -1,0 +1,190 @@
+//! Topics as people name, set and read them.
+
+use serde::{Deserialize, Serialize};
+
+/// Longest topic name; the same as Kafka's, so that names survive a move.
+pub const TOPIC_NAME_CHARS_MAX: usize = 249;
+
+/// Most partitions of one topic.
+pub const TOPIC_PARTITIONS_MAX: u32 = 1_000;
+
+/// The name of a topic: 1 to 249 characters of `[a-zA-Z0-9._-]`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct TopicName(String);
+
+/// A name that breaks the rule, with the rule in words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidTopicName {
+    /// Nothing between the quotes.
+    #[error(
+        "a topic name must not be empty: it has 1 to {TOPIC_NAME_CHARS_MAX} characters of a-z, A-Z, 0-9, '.', '_' and '-'"
+    )]
+    Empty,
+    /// More characters than a name may have.
+    #[error("a topic name has at most {TOPIC_NAME_CHARS_MAX} characters, this one has {chars}")]
+    TooLong {
+        /// How many it has.
+        chars: usize,
+    },
+    /// A character outside the set.
+    #[error("a topic name consists of a-z, A-Z, 0-9, '.', '_' and '-', but this one contains {character:?}")]
+    Character {
+        /// The first one at fault.
+        character: char,
+    },
+}
+
+impl TopicName {
+    /// Checks a name against the rule.
+    ///
+    /// ```
+    /// use laneway_client::TopicName;
+    /// assert!(TopicName::new("orders.v2").is_ok());
+    /// assert!(TopicName::new("orders; DROP TABLE topic").is_err());
+    /// ```
+    pub fn new(name: impl Into<String>) -> Result<Self, InvalidTopicName> {
+        let name = name.into();
+        let chars = name.chars().count();
+        if let Some(character) =
+            name.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')))
+        {
+            return Err(InvalidTopicName::Character { character });
+        }
+        match chars {
+            0 => Err(InvalidTopicName::Empty),
+            1..=TOPIC_NAME_CHARS_MAX => Ok(Self(name)),
+            chars => Err(InvalidTopicName::TooLong { chars }),
+        }
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for TopicName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What to make: `POST /v1/topics`. Everything but the name has a default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreateTopic {
+    /// See [`TopicName`].
+    pub name: String,
+    /// 1 to 1,000; can be raised later, never lowered.
+    #[serde(default = "default_partitions")]
+    pub partitions: u32,
+    /// Largest payload of one message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload_bytes_max: Option<u32>,
+    /// Most messages of one segment; retention drops whole segments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub segment_messages: Option<u32>,
+    /// Messages older than this may be dropped; absent: kept for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention_age_ms: Option<u64>,
+    /// The oldest messages are dropped while the topic stores more than this; absent: kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention_bytes: Option<u64>,
+    /// How long a transaction id is remembered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dedup_window_ms: Option<u64>,
+}
+
+fn default_partitions() -> u32 {
+    1
+}
+
+impl CreateTopic {
+    /// A topic with the defaults.
+    pub fn new(name: impl Into<String>, partitions: u32) -> Self {
+        Self {
+            name: name.into(),
+            partitions,
+            payload_bytes_max: None,
+            segment_messages: None,
+            retention_age_ms: None,
+            retention_bytes: None,
+            dedup_window_ms: None,
+        }
+    }
+}
+
+/// A topic with its settings, as listed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopicDescription {
+    /// Its name.
+    pub name: String,
+    /// How many partitions it has.
+    pub partitions: u32,
+    /// Largest payload of one message.
+    pub payload_bytes_max: u32,
+    /// Most messages of one segment.
+    pub segment_messages: u32,
+    /// Age at which messages may be dropped, if any.
+    pub retention_age_ms: Option<u64>,
+    /// Bytes above which the oldest messages are dropped, if any.
+    pub retention_bytes: Option<u64>,
+    /// How long a transaction id is remembered.
+    pub dedup_window_ms: u64,
+    /// When it was made, on the database clock (RFC 3339).
+    pub created_at: String,
+}
+
+/// One page of topics by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopicList {
+    /// In the order of their names.
+    pub topics: Vec<TopicDescription>,
+    /// Give this as `after` to get the next page; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A topic with where each of its partitions stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopicDetail {
+    /// Name and settings.
+    #[serde(flatten)]
+    pub topic: TopicDescription,
+    /// In the order of their numbers.
+    pub partition_details: Vec<PartitionDescription>,
+}
+
+/// Where a partition starts and ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionDescription {
+    /// Its number in the topic, from 0.
+    pub partition: u32,
+    /// First offset that can be read.
+    pub start_offset: i64,
+    /// Offset that the next message will get.
+    pub next_offset: i64,
+    /// Bytes of keys, headers and payloads between the two.
+    pub stored_bytes: i64,
+    /// When its newest message was published, if there is one (RFC 3339).
+    pub last_published_at: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_obeys_the_rule_or_is_refused_with_it() {
+        assert!(TopicName::new("a").is_ok());
+        assert!(TopicName::new("A-z_0.9").is_ok());
+        assert!(TopicName::new("x".repeat(249)).is_ok());
+        assert_eq!(TopicName::new(""), Err(InvalidTopicName::Empty));
+        assert_eq!(TopicName::new("x".repeat(250)), Err(InvalidTopicName::TooLong { chars: 250 }));
+        for (name, character) in [("a b", ' '), ("a/b", '/'), ("a\0", '\0'), ("naïve", 'ï'), ("a'--", '\'')]
+        {
+            assert_eq!(TopicName::new(name), Err(InvalidTopicName::Character { character }));
+        }
+    }
+}
