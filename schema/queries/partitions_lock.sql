@@ -1,0 +1,13 @@
+-- partitions_lock: takes the locks of a flush, and leaves out the partitions that somebody else holds.
+-- $1 partition_ids bigint[]
+-- The ids obtained go into the transaction-local setting laneway.locked, which messages_append reads: both are sent in
+-- one round trip, and only the second has a snapshot that is younger than the locks.
+-- Locks partition rows by id, until commit: commit order is offset order.
+SELECT set_config('laneway.locked', coalesce(string_agg(held.partition_id::text, ','), ''), true)
+FROM (
+    SELECT p.partition_id
+    FROM laneway.partition p
+    WHERE p.partition_id = ANY ($1)
+    ORDER BY p.partition_id
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS held

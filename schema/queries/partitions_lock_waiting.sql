@@ -1,0 +1,11 @@
+-- partitions_lock_waiting: as partitions_lock, but waits for its turn, up to lock_timeout.
+-- $1 partition_ids bigint[]
+-- For a partition that was left out several times and is now flushed alone. An empty setting: it no longer exists.
+SELECT set_config('laneway.locked', coalesce(string_agg(held.partition_id::text, ','), ''), true)
+FROM (
+    SELECT p.partition_id
+    FROM laneway.partition p
+    WHERE p.partition_id = ANY ($1)
+    ORDER BY p.partition_id
+    FOR NO KEY UPDATE
+) AS held

@@ -1,0 +1,24 @@
+-- segments_retire: moves the start of a partition past its oldest segment, which nobody reads from then on.
+-- $1 partition_id bigint, $2 segment_id bigint
+-- No row: it is not the oldest sealed segment (any more), nothing happened. One row: the new start.
+-- Order: partitions_lock_waiting in a statement before this one; a statement that waited for the lock would still see
+-- the catalogue as it was before the wait. Locks the segment row.
+WITH oldest AS (
+    SELECT s.segment_id, s.end_offset, s.bytes
+    FROM laneway.segment s
+    WHERE s.partition_id = $1 AND s.state = 'attached'
+    ORDER BY s.first_offset
+    LIMIT 1
+),
+retired AS (
+    UPDATE laneway.segment s
+    SET state = 'retired'
+    FROM oldest
+    WHERE s.segment_id = oldest.segment_id AND s.segment_id = $2 AND s.sealed_at IS NOT NULL
+    RETURNING oldest.end_offset, oldest.bytes
+)
+UPDATE laneway.partition p
+SET start_offset = retired.end_offset, start_bytes_total = p.start_bytes_total + retired.bytes
+FROM retired
+WHERE p.partition_id = $1
+RETURNING p.start_offset

@@ -1,0 +1,17 @@
+-- topics_create: makes a topic and its partition rows; tables come with the first publish.
+-- $1 name text, $2 partitions integer, $3 payload_bytes_max integer, $4 segment_messages integer,
+-- $5 retention_age_ms bigint, $6 retention_bytes bigint, $7 dedup_window_ms bigint
+-- No row: the name is taken, nothing happened. Locks nothing that exists.
+WITH made AS (
+    INSERT INTO laneway.topic (
+        name, payload_bytes_max, segment_messages, retention_age_ms, retention_bytes, dedup_window_ms
+    )
+    VALUES ($1, $3, $4, $5, $6, $7)
+    ON CONFLICT (name) DO NOTHING
+    RETURNING topic_id
+),
+parts AS (
+    INSERT INTO laneway.partition (topic_id, number)
+    SELECT made.topic_id, n FROM made, generate_series(0, $2 - 1) AS n
+)
+SELECT topic_id, pg_notify('laneway', 'topics') FROM made

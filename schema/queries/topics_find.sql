@@ -1,0 +1,9 @@
+-- topics_find: one topic by name, with its partitions in order.
+-- $1 name text
+-- No row: there is no such topic. Locks nothing.
+SELECT
+    t.topic_id, t.name, t.payload_bytes_max, t.segment_messages, t.retention_age_ms, t.retention_bytes,
+    t.dedup_window_ms, t.created_at,
+    (SELECT array_agg(p.partition_id ORDER BY p.number) FROM laneway.partition p WHERE p.topic_id = t.topic_id) AS partition_ids
+FROM laneway.topic t
+WHERE t.name = $1

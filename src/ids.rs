@@ -1,0 +1,71 @@
+//! Identities and positions: newtypes, so that a partition's id is never taken for its number, nor an offset for a count.
+//!
+//! Ids come from Postgres and mean nothing outside this database. People see names and numbers instead.
+
+use uuid::Uuid;
+
+macro_rules! integer_newtype {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub i64);
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+
+integer_newtype! {
+    /// A topic, for as long as it exists; a name that is used again gets a new one.
+    TopicId;
+    /// A partition, in this database; its *number* is what people see.
+    PartitionId;
+    /// A segment, and the integer in the name of its table.
+    SegmentId;
+    /// A cut of the trace index, and the integer in the name of its table.
+    CutId;
+    /// Position of one message in its partition: zero-based, dense, never reused.
+    Offset;
+    /// Place of one message in what a producer sends to one partition: from 0, without gaps.
+    Sequence;
+}
+
+impl Offset {
+    /// Where every partition begins.
+    pub const ZERO: Offset = Offset(0);
+
+    /// The position `messages` further on.
+    pub const fn plus(self, messages: i64) -> Offset {
+        Offset(self.0 + messages)
+    }
+}
+
+/// A producer: a UUID of its own making, new for each life of the producer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProducerId(pub Uuid);
+
+/// 128 bits shared by every message of one pipeline run; the same bits as an OpenTelemetry trace id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TraceId(pub Uuid);
+
+impl TraceId {
+    /// A new one, ordered by time, so that what happens together is stored together.
+    pub fn generate() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// What the trace index stores: the first half. Two traces may share it; the message decides.
+    pub fn prefix(self) -> i64 {
+        let bytes = self.0.as_bytes();
+        i64::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
+    }
+}
+
+impl std::fmt::Display for TraceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,310 @@
+//! One connection: its statements, prepared once or sent unnamed, each timed under its name.
+//!
+//! Owned by the pool or by one task. It knows no query itself. A transaction that is dropped half-way makes the
+//! connection unusable, and the pool throws it away: nobody inherits an open transaction.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use dashmap::DashMap;
+use futures_util::future::join4;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Row, Statement};
+
+use super::config::{DatabaseSettings, Role, StatementMode};
+use super::error::{Effect, Error};
+use super::query::{Query, Template};
+use super::timing::QueryTimes;
+
+/// Parameters as tokio-postgres takes them.
+pub type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// Isolation is always spelled out, because a database may have another default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolation {
+    /// Each statement sees what was committed before it began. Flushes need exactly this.
+    ReadCommitted,
+}
+
+impl Isolation {
+    const fn begin(self) -> &'static str {
+        match self {
+            Isolation::ReadCommitted => "BEGIN ISOLATION LEVEL READ COMMITTED",
+        }
+    }
+}
+
+/// A live connection in a role.
+pub struct Connection {
+    client: Client,
+    prepared: DashMap<&'static str, Statement>,
+    mode: StatementMode,
+    /// `BEGIN`, with the timeouts where they cannot be set for the whole connection.
+    begin: String,
+    times: Arc<QueryTimes>,
+    /// Set while a transaction is open, so that a dropped future cannot hand it on.
+    dirty: AtomicBool,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("mode", &self.mode).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    pub(super) fn new(
+        client: Client,
+        role: Role,
+        settings: &DatabaseSettings,
+        times: Arc<QueryTimes>,
+    ) -> Self {
+        let mut begin = Isolation::ReadCommitted.begin().to_owned();
+        if settings.statements == StatementMode::Unnamed {
+            for (name, value) in role.server_settings(settings) {
+                begin.push_str(&format!("; SET LOCAL {name} = {value}"));
+            }
+        }
+        let mode = settings.statements;
+        Self { client, prepared: DashMap::new(), mode, begin, times, dirty: AtomicBool::new(false) }
+    }
+
+    /// Whether the connection can still be used.
+    pub fn is_usable(&self) -> bool {
+        !self.client.is_closed() && !self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// Runs a named query and returns its rows.
+    pub async fn query(
+        &self,
+        query: &'static Query,
+        params: Params<'_>,
+        effect: Effect,
+    ) -> Result<Vec<Row>, Error> {
+        let started = Instant::now();
+        let result = self.send(query, params).await;
+        self.times.record(query.name, started.elapsed(), result.is_ok());
+        result.map_err(|error| Error::classify(&error, effect))
+    }
+
+    /// Runs a named query that returns at most one row.
+    pub async fn query_opt(
+        &self,
+        query: &'static Query,
+        params: Params<'_>,
+        effect: Effect,
+    ) -> Result<Option<Row>, Error> {
+        Ok(self.query(query, params, effect).await?.into_iter().next())
+    }
+
+    /// Runs a named query and counts the rows that it touched.
+    pub async fn execute(&self, query: &'static Query, params: Params<'_>) -> Result<u64, Error> {
+        let started = Instant::now();
+        let result = match self.mode {
+            StatementMode::Prepared => match self.statement(query).await {
+                Ok(statement) => self.client.execute(&statement, params).await,
+                Err(error) => Err(error),
+            },
+            StatementMode::Unnamed => self.client.execute_typed(query.sql, &typed(params, query.types)).await,
+        };
+        self.times.record(query.name, started.elapsed(), result.is_ok());
+        result.map_err(|error| Error::classify(&error, Effect::Possible))
+    }
+
+    /// Reads through a template. Never prepared: there are more tables than a connection should remember.
+    pub async fn read(
+        &self,
+        template: &'static Template,
+        integers: &[(&str, i64)],
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Error> {
+        let started = Instant::now();
+        let sql = template.fill(integers);
+        let result = self.client.query_typed(&sql, &typed(params, template.types)).await;
+        self.times.record(template.name, started.elapsed(), result.is_ok());
+        result.map_err(|error| Error::classify(&error, Effect::None))
+    }
+
+    /// Changes the schema through a template.
+    pub async fn run(&self, template: &'static Template, integers: &[(&str, i64)]) -> Result<(), Error> {
+        let started = Instant::now();
+        let result = self.client.batch_execute(&template.fill(integers)).await;
+        self.times.record(template.name, started.elapsed(), result.is_ok());
+        result.map_err(|error| Error::classify(&error, Effect::Possible))
+    }
+
+    /// Runs statements that have no parameters and no rows.
+    pub(super) async fn batch(&self, sql: &str) -> Result<(), tokio_postgres::Error> {
+        self.client.batch_execute(sql).await
+    }
+
+    /// Marks the connection while a transaction is open; what is never unmarked is thrown away.
+    fn mark_dirty(&self) {
+        self.dirty.store(true, Ordering::Relaxed);
+    }
+
+    fn mark_clean(&self) {
+        self.dirty.store(false, Ordering::Relaxed);
+    }
+
+    /// The server's version, as a number and in words.
+    pub async fn server_version(&self) -> Result<(u32, String), Error> {
+        let rows = self.client.simple_query("SHOW server_version_num; SHOW server_version").await;
+        let rows = rows.map_err(|error| Error::classify(&error, Effect::None))?;
+        let mut values = rows.iter().filter_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        let number = values.next().and_then(|text| text.parse().ok()).unwrap_or_default();
+        Ok((number, values.next().unwrap_or_default().to_owned()))
+    }
+
+    /// Opens a transaction.
+    pub async fn begin(&mut self) -> Result<Transaction<'_>, Error> {
+        self.mark_dirty();
+        self.batch(&self.begin).await.map_err(|error| Error::classify(&error, Effect::None))?;
+        Ok(Transaction { connection: self })
+    }
+
+    /// The prepared statement of a query, made at its first use on this connection.
+    async fn statement(&self, query: &'static Query) -> Result<Statement, tokio_postgres::Error> {
+        if let Some(statement) = self.prepared.get(query.name) {
+            return Ok(statement.clone());
+        }
+        let statement = self.client.prepare_typed(query.sql, query.types).await?;
+        self.prepared.insert(query.name, statement.clone());
+        Ok(statement)
+    }
+
+    async fn send(
+        &self,
+        query: &'static Query,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        match self.mode {
+            StatementMode::Prepared => {
+                let statement = self.statement(query).await?;
+                self.client.query(&statement, params).await
+            }
+            StatementMode::Unnamed => self.client.query_typed(query.sql, &typed(params, query.types)).await,
+        }
+    }
+
+    /// A whole transaction of two statements in one round trip.
+    ///
+    /// Order: everything is prepared before the first byte is sent; then each part is sent at its first poll, in order.
+    /// Were a statement prepared in between, `COMMIT` would overtake it and the locks would not be held.
+    pub(super) async fn pipeline(
+        &self,
+        name: &'static str,
+        first: (&'static Query, Params<'_>),
+        second: (&'static Query, Params<'_>),
+    ) -> Pipelined {
+        if self.mode == StatementMode::Prepared {
+            for query in [first.0, second.0] {
+                if let Err(error) = self.statement(query).await {
+                    return Pipelined::NothingHappened(Error::classify(&error, Effect::None));
+                }
+            }
+        }
+        let started = Instant::now();
+        self.mark_dirty();
+        let (begun, first, second, committed) = join4(
+            self.batch(&self.begin),
+            self.send(first.0, first.1),
+            self.send(second.0, second.1),
+            self.batch("COMMIT"),
+        )
+        .await;
+        let outcome = Pipelined::judge(begun, first, second, committed);
+        if !self.client.is_closed() {
+            self.mark_clean(); // COMMIT was answered, so no transaction is open, whatever became of it
+        }
+        self.times.record(name, started.elapsed(), matches!(outcome, Pipelined::Committed(_)));
+        outcome
+    }
+}
+
+/// What became of a pipelined transaction.
+#[derive(Debug)]
+pub(super) enum Pipelined {
+    /// Every statement succeeded and `COMMIT` was confirmed; these are the rows of the second statement.
+    Committed(Vec<Row>),
+    /// A statement failed before the commit, or nothing was sent.
+    NothingHappened(Error),
+    /// The connection was lost with the commit on its way.
+    Unknown(Error),
+}
+
+impl Pipelined {
+    /// Why every part is looked at: `COMMIT` of a failed transaction returns without an error.
+    fn judge(
+        begun: Result<(), tokio_postgres::Error>,
+        first: Result<Vec<Row>, tokio_postgres::Error>,
+        second: Result<Vec<Row>, tokio_postgres::Error>,
+        committed: Result<(), tokio_postgres::Error>,
+    ) -> Self {
+        let failed = begun.err().or_else(|| first.err());
+        let rows = match (failed, second) {
+            (None, Ok(rows)) => rows,
+            (Some(error), _) | (None, Err(error)) => return Self::failed(&error),
+        };
+        match committed {
+            Ok(()) => Self::Committed(rows),
+            Err(error) => match Error::classify(&error, Effect::Possible) {
+                unknown @ Error::OutcomeUnknown { .. } => Self::Unknown(unknown),
+                error => Self::NothingHappened(error),
+            },
+        }
+    }
+
+    /// A statement that the server answered with an error cannot have been committed; a silence can.
+    fn failed(error: &tokio_postgres::Error) -> Self {
+        match Error::classify(error, Effect::Possible) {
+            unknown @ Error::OutcomeUnknown { .. } => Self::Unknown(unknown),
+            error => Self::NothingHappened(error),
+        }
+    }
+}
+
+fn typed<'a>(
+    params: Params<'a>,
+    types: &[tokio_postgres::types::Type],
+) -> Vec<(&'a (dyn ToSql + Sync), tokio_postgres::types::Type)> {
+    params.iter().zip(types).map(|(value, type_)| (*value, type_.clone())).collect()
+}
+
+/// An open transaction. Dropped without `commit`, it takes its connection with it.
+#[derive(Debug)]
+pub struct Transaction<'a> {
+    connection: &'a mut Connection,
+}
+
+impl Transaction<'_> {
+    /// Commits. `COMMIT` of a failed transaction answers without an error, so callers must not come here after one.
+    pub async fn commit(self) -> Result<(), Error> {
+        let result = self.connection.batch("COMMIT").await;
+        if result.is_ok() {
+            self.connection.mark_clean();
+        }
+        result.map_err(|error| Error::classify(&error, Effect::Possible))
+    }
+
+    /// Gives up; nothing happened.
+    pub async fn rollback(self) -> Result<(), Error> {
+        let result = self.connection.batch("ROLLBACK").await;
+        if result.is_ok() {
+            self.connection.mark_clean();
+        }
+        result.map_err(|error| Error::classify(&error, Effect::None))
+    }
+}
+
+impl std::ops::Deref for Transaction<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.connection
+    }
+}

@@ -1,0 +1,282 @@
+//! The flush: everything a broker publishes at once, in one transaction and one round trip.
+//!
+//! The appender fills a [`Flush`] column by column; Postgres locks, deduplicates and numbers under one snapshot that is
+//! younger than the locks. What the flush returns is a row per batch and per misfit, never a row per message: a frozen
+//! client whose answer overflows the socket would hold its locks past every timeout.
+//! Locks: partition rows by id. Order: `partitions_lock`, then `messages_append`, in one READ COMMITTED transaction.
+
+use jiff::Timestamp;
+use postgres_types::ToSql;
+use uuid::Uuid;
+
+use super::connection::{Connection, Pipelined};
+use super::error::Error;
+use super::query::{Query, query};
+use crate::ids::{Offset, Sequence};
+
+query!(PARTITIONS_LOCK = "partitions_lock"[INT8_ARRAY]);
+query!(PARTITIONS_LOCK_WAITING = "partitions_lock_waiting"[INT8_ARRAY]);
+query!(
+    MESSAGES_APPEND = "messages_append"[
+        INT8_ARRAY, INT4_ARRAY, INT8_ARRAY, // batches
+        INT4_ARRAY, UUID_ARRAY, INT8_ARRAY, // checks
+        INT4_ARRAY, UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, TEXT_ARRAY, // runs
+        INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY, // ids
+        INT4_ARRAY, INT4_ARRAY, UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, BYTEA_ARRAY, // messages
+        TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, // messages, continued
+        INT4_ARRAY, INT4_ARRAY, INT8_ARRAY // traces
+    ]
+);
+
+/// The transaction's name in the metrics.
+const FLUSH: &str = "flush";
+
+/// What to do about a partition that somebody else has locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockMode {
+    /// Leave it out; its neighbours must not wait.
+    Skip,
+    /// Wait for it; it is alone in this flush.
+    Wait,
+}
+
+impl LockMode {
+    fn query(self) -> &'static Query {
+        match self {
+            LockMode::Skip => &PARTITIONS_LOCK,
+            LockMode::Wait => &PARTITIONS_LOCK_WAITING,
+        }
+    }
+}
+
+/// Where the first message of a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In this flush, counted from the start of its batch.
+    Position(i64),
+    /// Already stored: an older copy with the same transaction id.
+    Stored(Offset),
+}
+
+/// Partitions and what is written to each; the others refer to them by number, from 1.
+#[derive(Debug, Default)]
+pub struct Batches {
+    pub partition_ids: Vec<i64>,
+    pub messages: Vec<i32>,
+    pub bytes: Vec<i64>,
+}
+
+/// The first sequence that each producer sends to a batch.
+#[derive(Debug, Default)]
+pub struct Checks {
+    pub batch: Vec<i32>,
+    pub producer_ids: Vec<Uuid>,
+    pub first_sequences: Vec<i64>,
+}
+
+/// Runs to remember: pieces of what a producer sent that stand together.
+#[derive(Debug, Default)]
+pub struct Runs {
+    pub batch: Vec<i32>,
+    pub producer_ids: Vec<Uuid>,
+    pub first_sequences: Vec<i64>,
+    pub last_sequences: Vec<i64>,
+    pub places: Vec<i64>,
+    pub placed_by: Vec<&'static str>,
+}
+
+impl Runs {
+    /// Adds one message; it lengthens the last run if both its sequence and its place follow on.
+    pub fn add(&mut self, batch: i32, producer_id: Uuid, sequence: i64, place: Place) {
+        let (place, placed_by) = match place {
+            Place::Position(position) => (position, "position"),
+            Place::Stored(offset) => (offset.0, "offset"),
+        };
+        if self.follows(batch, producer_id, sequence, place, placed_by) {
+            if let Some(last) = self.last_sequences.last_mut() {
+                *last = sequence;
+            }
+            return;
+        }
+        self.batch.push(batch);
+        self.producer_ids.push(producer_id);
+        self.first_sequences.push(sequence);
+        self.last_sequences.push(sequence);
+        self.places.push(place);
+        self.placed_by.push(placed_by);
+    }
+
+    fn follows(&self, batch: i32, producer_id: Uuid, sequence: i64, place: i64, placed_by: &str) -> bool {
+        let Some(run) = self.batch.len().checked_sub(1) else { return false };
+        let length = self.last_sequences[run] - self.first_sequences[run] + 1;
+        self.batch[run] == batch
+            && self.producer_ids[run] == producer_id
+            && self.first_sequences[run] + length == sequence
+            && self.places[run] + length == place
+            && self.placed_by[run] == placed_by
+    }
+}
+
+/// Transaction ids to look up and to remember.
+#[derive(Debug, Default)]
+pub struct TransactionIds<'a> {
+    pub batch: Vec<i32>,
+    pub position: Vec<i32>,
+    pub transaction_ids: Vec<&'a str>,
+    pub windows_ms: Vec<i64>,
+}
+
+/// The messages themselves, batch by batch.
+#[derive(Debug, Default)]
+pub struct Messages<'a> {
+    pub batch: Vec<i32>,
+    pub position: Vec<i32>,
+    pub trace_ids: Vec<Uuid>,
+    pub cause_partition_ids: Vec<Option<i64>>,
+    pub cause_offsets: Vec<Option<i64>>,
+    pub keys: Vec<Option<&'a [u8]>>,
+    pub transaction_ids: Vec<Option<&'a str>>,
+    pub headers: Vec<Option<&'a str>>,
+    pub content_types: Vec<Option<&'a str>>,
+    pub payloads: Vec<&'a [u8]>,
+    pub producers: Vec<Option<&'a str>>,
+}
+
+/// The first halves of the trace ids of each batch: `all[first..=last]`, counted from 1.
+#[derive(Debug, Default)]
+pub struct Traces {
+    pub first: Vec<i32>,
+    pub last: Vec<i32>,
+    pub all: Vec<i64>,
+}
+
+/// One flush, column by column.
+#[derive(Debug, Default)]
+pub struct Flush<'a> {
+    pub batches: Batches,
+    pub checks: Checks,
+    pub runs: Runs,
+    pub ids: TransactionIds<'a>,
+    pub messages: Messages<'a>,
+    pub traces: Traces,
+}
+
+/// What a flush reports. `batch` counts from 0 here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// A batch was written from this offset on.
+    Stored { batch: usize, first_offset: Offset, published_at: Timestamp },
+    /// A producer's first sequence did not follow the last one stored; its batch was not written.
+    Sequence { batch: usize, check: usize, last: Option<Sequence> },
+    /// A transaction id was known; its batch was not written.
+    Repeated { batch: usize, position: usize, offset: Offset },
+}
+
+/// What became of a flush.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Committed. Batches without a report were locked by somebody else.
+    Committed(Vec<Report>),
+    /// Rolled back or never sent.
+    NothingHappened(Error),
+    /// The connection was lost with the commit on its way.
+    Unknown(Error),
+}
+
+impl Connection {
+    /// Writes a flush.
+    ///
+    /// Cancel safety: none. Dropped half-way, the outcome is unknown and the connection is not used again.
+    pub async fn flush(&self, mode: LockMode, flush: &Flush<'_>) -> Outcome {
+        let locks: [&(dyn ToSql + Sync); 1] = [&flush.batches.partition_ids];
+        let columns = Columns::of(&flush.messages);
+        let params = params(flush, &columns);
+        match self.pipeline(FLUSH, (mode.query(), &locks), (&MESSAGES_APPEND, &params)).await {
+            Pipelined::Committed(rows) => Outcome::Committed(rows.iter().map(report).collect()),
+            Pipelined::NothingHappened(error) => Outcome::NothingHappened(error),
+            Pipelined::Unknown(error) => Outcome::Unknown(error),
+        }
+    }
+}
+
+/// Optional columns as they are sent: a column that the whole flush leaves empty costs nothing per row.
+struct Columns<'a> {
+    cause_partition_ids: &'a [Option<i64>],
+    cause_offsets: &'a [Option<i64>],
+    keys: &'a [Option<&'a [u8]>],
+    transaction_ids: &'a [Option<&'a str>],
+    headers: &'a [Option<&'a str>],
+    content_types: &'a [Option<&'a str>],
+    producers: &'a [Option<&'a str>],
+}
+
+impl<'a> Columns<'a> {
+    fn of(messages: &'a Messages<'a>) -> Self {
+        Self {
+            cause_partition_ids: or_empty(&messages.cause_partition_ids),
+            cause_offsets: or_empty(&messages.cause_offsets),
+            keys: or_empty(&messages.keys),
+            transaction_ids: or_empty(&messages.transaction_ids),
+            headers: or_empty(&messages.headers),
+            content_types: or_empty(&messages.content_types),
+            producers: or_empty(&messages.producers),
+        }
+    }
+}
+
+fn or_empty<T>(column: &[Option<T>]) -> &[Option<T>] {
+    if column.iter().all(Option::is_none) { &[] } else { column }
+}
+
+fn params<'a>(flush: &'a Flush<'a>, columns: &'a Columns<'a>) -> [&'a (dyn ToSql + Sync); 30] {
+    let Flush { batches, checks, runs, ids, messages, traces } = flush;
+    [
+        &batches.partition_ids,
+        &batches.messages,
+        &batches.bytes,
+        &checks.batch,
+        &checks.producer_ids,
+        &checks.first_sequences,
+        &runs.batch,
+        &runs.producer_ids,
+        &runs.first_sequences,
+        &runs.last_sequences,
+        &runs.places,
+        &runs.placed_by,
+        &ids.batch,
+        &ids.position,
+        &ids.transaction_ids,
+        &ids.windows_ms,
+        &messages.batch,
+        &messages.position,
+        &messages.trace_ids,
+        &columns.cause_partition_ids,
+        &columns.cause_offsets,
+        &columns.keys,
+        &columns.transaction_ids,
+        &columns.headers,
+        &columns.content_types,
+        &messages.payloads,
+        &columns.producers,
+        &traces.first,
+        &traces.last,
+        &traces.all,
+    ]
+}
+
+fn report(row: &tokio_postgres::Row) -> Report {
+    let kind: &str = row.get("kind");
+    let batch = row.get::<_, i32>("batch") as usize - 1;
+    let place: i64 = row.get("place");
+    match kind {
+        "stored" => {
+            Report::Stored { batch, first_offset: Offset(place), published_at: row.get("published_at") }
+        }
+        "sequence" => Report::Sequence {
+            batch,
+            check: place as usize - 1,
+            last: row.get::<_, Option<i64>>("number").map(Sequence),
+        },
+        _ => Report::Repeated { batch, position: place as usize, offset: Offset(row.get("number")) },
+    }
+}

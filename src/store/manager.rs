@@ -1,0 +1,97 @@
+//! Makes connections: for the pool (as bb8's manager) and, one by one, for the tasks that own theirs.
+//!
+//! bb8 hides why a connection could not be made behind a time-out; the last reason is kept here and told with it.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tracing::Instrument as _;
+
+use super::config::{DatabaseSettings, Role, Target};
+use super::connection::Connection;
+use super::error::{Effect, Error};
+use super::timing::QueryTimes;
+
+/// Makes connections in one role.
+#[derive(Debug, Clone)]
+pub struct Connector {
+    target: Target,
+    settings: Arc<DatabaseSettings>,
+    times: Arc<QueryTimes>,
+    role: Role,
+    last_failure: Arc<Mutex<Option<Error>>>,
+}
+
+impl Connector {
+    pub(super) fn new(target: Target, settings: Arc<DatabaseSettings>, times: Arc<QueryTimes>) -> Self {
+        Self { target, settings, times, role: Role::Pool, last_failure: Arc::default() }
+    }
+
+    /// The same database, for another purpose.
+    pub fn for_role(&self, role: Role) -> Self {
+        Self { role, ..self.clone() }
+    }
+
+    /// Connects once.
+    pub async fn connect(&self) -> Result<Connection, Error> {
+        let config = self.target.config_for(self.role, &self.settings);
+        match config.connect(self.target.tls.clone()).await {
+            Ok((client, connection)) => {
+                let role = self.role;
+                let driver = async move {
+                    if let Err(error) = connection.await {
+                        tracing::debug!(%error, ?role, "database connection ended");
+                    }
+                };
+                tokio::spawn(driver.in_current_span()); // ends when its client is dropped or the server goes
+                *self.last_failure.lock() = None;
+                Ok(Connection::new(client, self.role, &self.settings, self.times.clone()))
+            }
+            Err(error) => {
+                let error = connect_failure(&error);
+                *self.last_failure.lock() = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Why the last try failed, if it did.
+    pub(super) fn last_failure(&self) -> Option<Error> {
+        self.last_failure.lock().clone()
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    pub(super) fn settings(&self) -> &DatabaseSettings {
+        &self.settings
+    }
+}
+
+/// Nothing can have happened on a connection that was never made.
+fn connect_failure(error: &tokio_postgres::Error) -> Error {
+    match Error::classify(error, Effect::None) {
+        Error::Unexpected { sqlstate, message } if sqlstate.starts_with("3D") => {
+            Error::Unavailable { reason: format!("{message} ({sqlstate})") } // the database is not created yet
+        }
+        error => error,
+    }
+}
+
+impl bb8::ManageConnection for Connector {
+    type Connection = Connection;
+    type Error = Error;
+
+    async fn connect(&self) -> Result<Connection, Error> {
+        Connector::connect(self).await
+    }
+
+    async fn is_valid(&self, connection: &mut Connection) -> Result<(), Error> {
+        connection.batch("").await.map_err(|error| Error::classify(&error, Effect::None))
+    }
+
+    fn has_broken(&self, connection: &mut Connection) -> bool {
+        !connection.is_usable()
+    }
+}

@@ -1,0 +1,129 @@
+//! Reading messages: by offset both ways, and by time. Every read names one segment table.
+//!
+//! Who finds the segment, and crosses from one to the next, is the broker's reader; here is one statement at a time.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use tokio_postgres::Row;
+
+use super::Store;
+use super::error::{Effect, Error};
+use super::query::{query, template};
+use crate::ids::{Offset, PartitionId, SegmentId, TraceId};
+
+query!(HEADS_FIND_TIME = "heads_find_time"[INT8, TIMESTAMPTZ]);
+template!(SEGMENT_READ = "segment_read"[INT8, INT8, INT8]);
+template!(SEGMENT_READ_BACK = "segment_read_back"[INT8, INT8, INT8]);
+template!(SEGMENT_FIND_TIME = "segment_find_time"[INT8, TIMESTAMPTZ]);
+
+/// A stored message; which partition it belongs to, the reader knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    pub offset: Offset,
+    pub published_at: Timestamp,
+    pub trace_id: TraceId,
+    pub cause: Option<Cause>,
+    pub key: Option<Bytes>,
+    pub transaction_id: Option<String>,
+    /// A JSON object of strings, as text.
+    pub headers: Option<String>,
+    pub content_type: Option<String>,
+    pub payload: Bytes,
+    pub producer: Option<String>,
+}
+
+impl Message {
+    /// What it counts for in every sum of bytes.
+    pub fn bytes(&self) -> u64 {
+        let key = self.key.as_ref().map_or(0, Bytes::len);
+        (self.payload.len() + key + self.headers.as_ref().map_or(0, String::len)) as u64
+    }
+}
+
+/// The message that led to another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cause {
+    pub partition_id: PartitionId,
+    pub offset: Offset,
+}
+
+/// How much one read may return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadLimit {
+    pub messages: u32,
+    /// The first message comes whatever its size.
+    pub bytes: u64,
+}
+
+/// In which direction offsets are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From an offset on.
+    Forward,
+    /// Before an offset, newest first.
+    Backward,
+}
+
+impl Store {
+    /// Reads from one segment; [`Error::TableGone`] if retention was faster.
+    pub async fn segment_read(
+        &self,
+        segment_id: SegmentId,
+        direction: Direction,
+        offset: Offset,
+        limit: ReadLimit,
+    ) -> Result<Vec<Message>, Error> {
+        let template = match direction {
+            Direction::Forward => &SEGMENT_READ,
+            Direction::Backward => &SEGMENT_READ_BACK,
+        };
+        let messages = i64::from(limit.messages);
+        let bytes = i64::try_from(limit.bytes).unwrap_or(i64::MAX);
+        let connection = self.connection().await?;
+        let rows = connection
+            .read(template, &[("segment_id", segment_id.0)], &[&offset.0, &messages, &bytes])
+            .await?;
+        Ok(rows.iter().map(message).collect())
+    }
+
+    /// An offset below which everything in the partition is older than a moment; the answer is a few thousand further at most.
+    pub async fn heads_find_time(&self, partition_id: PartitionId, at: Timestamp) -> Result<Offset, Error> {
+        let connection = self.connection().await?;
+        let row = connection.query_opt(&HEADS_FIND_TIME, &[&partition_id.0, &at], Effect::None).await?;
+        Ok(row.map_or(Offset::ZERO, |row| Offset(row.get("next_offset"))))
+    }
+
+    /// The first offset of a segment, from a given one on, that was published at or after a moment.
+    pub async fn segment_find_time(
+        &self,
+        segment_id: SegmentId,
+        from: Offset,
+        at: Timestamp,
+    ) -> Result<Option<Offset>, Error> {
+        let connection = self.connection().await?;
+        let rows =
+            connection.read(&SEGMENT_FIND_TIME, &[("segment_id", segment_id.0)], &[&from.0, &at]).await?;
+        Ok(rows.first().map(|row| Offset(row.get(0))))
+    }
+}
+
+/// Every read returns the same columns.
+pub(super) fn message(row: &Row) -> Message {
+    let cause_partition_id: Option<i64> = row.get("cause_partition_id");
+    let cause_offset: Option<i64> = row.get("cause_offset");
+    Message {
+        offset: Offset(row.get("offset")),
+        published_at: row.get("published_at"),
+        trace_id: TraceId(row.get("trace_id")),
+        cause: cause_partition_id.zip(cause_offset).map(|(partition, offset)| Cause {
+            partition_id: PartitionId(partition),
+            offset: Offset(offset),
+        }),
+        key: row.get::<_, Option<&[u8]>>("key").map(Bytes::copy_from_slice),
+        transaction_id: row.get("transaction_id"),
+        headers: row.get("headers"),
+        content_type: row.get("content_type"),
+        payload: Bytes::copy_from_slice(row.get("payload")),
+        producer: row.get("producer"),
+    }
+}

@@ -1,0 +1,139 @@
+//! The store: the only module that knows SQL. Everything durable goes through here, nothing here knows a socket.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `config`, `tls`, `manager`, `connection`, `query`, `timing` | how statements reach Postgres, and how long they take |
+//! | `error`, `retry` | what an SQLSTATE means, and what is tried again |
+//! | `migrate`, `listen` | the schema's version; hints from other brokers |
+//! | `topics`, `partitions` | names, settings, where partitions start and end |
+//! | `flush` | the one transaction that publishes |
+//! | `segments`, `retention`, `upkeep` | the tables that hold messages, from their making to their dropping |
+//! | `messages`, `traces`, `deduplication` | reading by offset, time and trace; what was published already |
+//!
+//! Invariant: a caller can always tell `nothing happened` from `outcome unknown`; see [`Error`].
+
+pub mod config;
+pub mod connection;
+pub mod deduplication;
+pub mod error;
+pub mod flush;
+pub mod listen;
+pub mod manager;
+pub mod messages;
+pub mod migrate;
+pub mod partitions;
+mod query;
+pub mod retention;
+pub mod retry;
+pub mod segments;
+mod timing;
+mod tls;
+pub mod topics;
+pub mod traces;
+pub mod upkeep;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use config::{DatabaseSettings, Role, StatementMode, Target, UrlError};
+pub use connection::Connection;
+pub use error::{Effect, Error};
+use prometheus_client::registry::Registry;
+use timing::QueryTimes;
+
+use manager::Connector;
+
+use crate::limits::DDL_CONCURRENCY;
+
+/// First pause between two tries to reach a database that is not there yet.
+const WAIT_PAUSE_MIN: Duration = Duration::from_millis(100);
+/// Longest pause between two such tries; also how often we say that we wait.
+const WAIT_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// A handle on the database. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pool: bb8::Pool<Connector>,
+    /// For schema changes: without statement timeout, with a short lock timeout.
+    upkeep: bb8::Pool<Connector>,
+    connector: Connector,
+    times: Arc<QueryTimes>,
+}
+
+impl Store {
+    /// Reads the settings; no connection is made yet.
+    pub fn new(settings: DatabaseSettings) -> Result<Self, UrlError> {
+        let target = Target::parse(&settings.url)?;
+        let times = Arc::new(QueryTimes::new());
+        let (size, timeout) = (settings.pool_size, settings.acquire_timeout);
+        let connector = Connector::new(target, Arc::new(settings), times.clone());
+        let pool = |size, connector| {
+            bb8::Pool::builder()
+                .max_size(size)
+                .min_idle(Some(0))
+                .connection_timeout(timeout)
+                .test_on_check_out(false)
+                .build_unchecked(connector)
+        };
+        let upkeep = pool(DDL_CONCURRENCY, connector.for_role(Role::Upkeep));
+        Ok(Self { pool: pool(size, connector.clone()), upkeep, connector, times })
+    }
+
+    /// Waits until the database answers, and says so. Errors that waiting does not cure end the wait.
+    pub async fn wait_until_reachable(&self) -> Result<(), Error> {
+        let mut pause = WAIT_PAUSE_MIN;
+        loop {
+            match self.connector.connect().await {
+                Ok(_) => return Ok(()),
+                Err(error @ Error::Unavailable { .. }) => {
+                    tracing::warn!(%error, "waiting for the database");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(WAIT_PAUSE_MAX);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A connection of the shared pool.
+    pub async fn connection(&self) -> Result<bb8::PooledConnection<'_, Connector>, Error> {
+        acquired(self.pool.get().await, &self.connector)
+    }
+
+    /// A connection for schema changes; there are few, because they meet at the same locks anyway.
+    pub async fn upkeep_connection(&self) -> Result<bb8::PooledConnection<'_, Connector>, Error> {
+        acquired(self.upkeep.get().await, &self.connector)
+    }
+
+    /// A connection of one's own, in a role.
+    pub async fn dedicated(&self, role: Role) -> Result<Connection, Error> {
+        self.connector.for_role(role).connect().await
+    }
+
+    /// The settings it was made with.
+    pub fn settings(&self) -> &DatabaseSettings {
+        self.connector.settings()
+    }
+
+    /// Asks the database for a sign of life.
+    pub async fn ping(&self) -> Result<(), Error> {
+        let connection = self.connection().await?;
+        connection.batch("SELECT 1").await.map_err(|error| Error::classify(&error, Effect::None))
+    }
+
+    /// Publishes the time per named query.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        self.times.register(registry);
+    }
+}
+
+/// bb8 says only that it timed out; why no connection could be made, the connector remembers.
+fn acquired<T>(result: Result<T, bb8::RunError<Error>>, connector: &Connector) -> Result<T, Error> {
+    match result {
+        Ok(connection) => Ok(connection),
+        Err(bb8::RunError::User(error)) => Err(error),
+        Err(bb8::RunError::TimedOut) => Err(connector
+            .last_failure()
+            .unwrap_or(Error::Unavailable { reason: "every connection of the pool is busy".into() })),
+    }
+}

@@ -1,0 +1,167 @@
+//! Retention: dropping whole segments by age and by bytes, at a cost that does not depend on how much they hold.
+//!
+//! Order: the new start is committed, then the table is detached, then dropped. Each step is a transaction of its own and
+//! is found again in the catalogue after a crash, by whichever broker looks next. The open segment of a quiet partition is
+//! cut and detached in one transaction under the partition's lock, because until then a flush may still write into it.
+
+use super::connection::Transaction;
+use super::error::{Effect, Error};
+use super::flush::PARTITIONS_LOCK_WAITING;
+use super::query::{Query, query, template};
+use super::{Connection, Store, retry};
+use crate::ids::{Offset, PartitionId, SegmentId};
+
+query!(SEGMENTS_EXPIRED = "segments_expired"[]);
+query!(SEGMENTS_RETIRE = "segments_retire"[INT8, INT8]);
+query!(SEGMENTS_CUT = "segments_cut"[INT8, INT8]);
+query!(SEGMENTS_LEAVING = "segments_leaving"[]);
+query!(SEGMENTS_DETACHED = "segments_detached"[INT8]);
+query!(SEGMENTS_FORGET = "segments_forget"[INT8]);
+query!(HEADS_TRIM = "heads_trim"[INT8, INT8]);
+template!(SEGMENT_DETACH = "segment_detach"[]);
+template!(SEGMENT_DROP = "segment_drop"[]);
+
+/// A segment that retention lets go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expired {
+    pub segment_id: SegmentId,
+    pub partition_id: PartitionId,
+    pub kind: ExpiredKind,
+}
+
+/// How it has to be let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpiredKind {
+    /// Full: nobody writes to it.
+    Sealed,
+    /// The one that takes messages, though none has come for the whole retention age.
+    Open,
+}
+
+/// A segment on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leaving {
+    pub segment_id: SegmentId,
+    pub partition_id: PartitionId,
+    pub step: LeavingStep,
+}
+
+/// The next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeavingStep {
+    Detach,
+    Drop,
+}
+
+impl Connection {
+    /// What age and bytes let go, oldest first within each partition.
+    pub async fn segments_expired(&self) -> Result<Vec<Expired>, Error> {
+        let rows = self.query(&SEGMENTS_EXPIRED, &[], Effect::None).await?;
+        let expired = |row: &tokio_postgres::Row| Expired {
+            segment_id: SegmentId(row.get("segment_id")),
+            partition_id: PartitionId(row.get("partition_id")),
+            kind: if row.get("sealed") { ExpiredKind::Sealed } else { ExpiredKind::Open },
+        };
+        Ok(rows.iter().map(expired).collect())
+    }
+
+    /// Moves the start of the partition past a segment; `None`: it is not its turn (any more).
+    pub async fn segments_retire(&mut self, expired: Expired) -> Result<Option<Offset>, Error> {
+        let start = match expired.kind {
+            ExpiredKind::Sealed => self.retire_sealed(expired).await?,
+            ExpiredKind::Open => self.retire_open(expired).await?,
+        };
+        if let Some(start) = start {
+            self.execute(&HEADS_TRIM, &[&expired.partition_id.0, &start.0]).await?;
+        }
+        Ok(start)
+    }
+
+    async fn retire_sealed(&mut self, expired: Expired) -> Result<Option<Offset>, Error> {
+        let transaction = self.begin().await?;
+        let start = move_start(&transaction, &SEGMENTS_RETIRE, expired).await?;
+        transaction.commit().await?;
+        Ok(start)
+    }
+
+    async fn retire_open(&mut self, expired: Expired) -> Result<Option<Offset>, Error> {
+        let transaction = self.begin().await?;
+        let start = move_start(&transaction, &SEGMENTS_CUT, expired).await?;
+        if start.is_some() {
+            transaction.run(&SEGMENT_DETACH, &integers(expired.partition_id, expired.segment_id)).await?;
+        }
+        transaction.commit().await?;
+        Ok(start)
+    }
+
+    /// The segments on their way out.
+    pub async fn segments_leaving(&self) -> Result<Vec<Leaving>, Error> {
+        let rows = self.query(&SEGMENTS_LEAVING, &[], Effect::None).await?;
+        let leaving = |row: &tokio_postgres::Row| Leaving {
+            segment_id: SegmentId(row.get("segment_id")),
+            partition_id: PartitionId(row.get("partition_id")),
+            step: if row.get("attached") { LeavingStep::Detach } else { LeavingStep::Drop },
+        };
+        Ok(rows.iter().map(leaving).collect())
+    }
+
+    /// Takes a segment one step further; losing the race to another broker is fine.
+    pub async fn segments_leave(&mut self, leaving: Leaving) -> Result<(), Error> {
+        let (query, template) = match leaving.step {
+            LeavingStep::Detach => (&SEGMENTS_DETACHED, &SEGMENT_DETACH),
+            LeavingStep::Drop => (&SEGMENTS_FORGET, &SEGMENT_DROP),
+        };
+        let transaction = self.begin().await?;
+        if transaction.execute(query, &[&leaving.segment_id.0]).await? == 1 {
+            transaction.run(template, &integers(leaving.partition_id, leaving.segment_id)).await?;
+        }
+        transaction.commit().await
+    }
+}
+
+/// Order: the lock in a statement of its own, so that the next one sees everything that was published before it.
+async fn move_start(
+    transaction: &Transaction<'_>,
+    query: &'static Query,
+    expired: Expired,
+) -> Result<Option<Offset>, Error> {
+    transaction.query(&PARTITIONS_LOCK_WAITING, &[&vec![expired.partition_id.0]], Effect::None).await?;
+    let params: super::connection::Params<'_> = &[&expired.partition_id.0, &expired.segment_id.0];
+    let row = transaction.query_opt(query, params, Effect::Possible).await?;
+    Ok(row.map(|row| Offset(row.get("start_offset"))))
+}
+
+fn integers(partition_id: PartitionId, segment_id: SegmentId) -> [(&'static str, i64); 2] {
+    [("partition_id", partition_id.0), ("segment_id", segment_id.0)]
+}
+
+impl Store {
+    /// One pass of retention: retires what expired, then detaches and drops whatever is on its way out.
+    /// Returns how many segments were retired.
+    pub async fn retention_pass(&self) -> Result<usize, Error> {
+        let mut retired = 0;
+        for expired in self.upkeep_connection().await?.segments_expired().await? {
+            let start = retry::contended(retry::Policy::DDL, || async {
+                self.upkeep_connection().await?.segments_retire(expired).await
+            });
+            if let Some(start) = start.await? {
+                retired += 1;
+                tracing::info!(partition = %expired.partition_id, start_offset = %start, "segment retired");
+            }
+        }
+        // Twice: what is detached in the first round is dropped in the second.
+        for _ in 0..2 {
+            for leaving in self.upkeep_connection().await?.segments_leaving().await? {
+                retry::contended(retry::Policy::DDL, || async {
+                    self.upkeep_connection().await?.segments_leave(leaving).await
+                })
+                .await?;
+            }
+        }
+        retry::contended(retry::Policy::DDL, || async {
+            self.upkeep_connection().await?.trace_cuts_drop().await
+        })
+        .await?;
+        Ok(retired)
+    }
+}

@@ -1,0 +1,157 @@
+//! Topics: made, grown, listed and found. Rows only: the tables of a partition come with its first publish.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use laneway_client::TopicName;
+use tokio_postgres::Row;
+
+use super::error::{Effect, Error};
+use super::query::query;
+use super::{Store, retry};
+use crate::ids::{PartitionId, TopicId};
+
+query!(TOPICS_CREATE = "topics_create"[TEXT, INT4, INT4, INT4, INT8, INT8, INT8]);
+query!(TOPICS_LIST = "topics_list"[TEXT, INT8]);
+query!(TOPICS_FIND = "topics_find"[TEXT]);
+query!(TOPICS_LOCK = "topics_lock"[INT8]);
+query!(TOPICS_GROW = "topics_grow"[INT8, INT4]);
+
+/// What a topic is told when it is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicSettings {
+    /// Largest payload of one message.
+    pub payload_bytes_max: u32,
+    /// Most messages of one segment.
+    pub segment_messages: u32,
+    /// Age at which whole segments may be dropped; `None` keeps them.
+    pub retention_age: Option<Duration>,
+    /// Bytes above which the oldest segments are dropped; `None` keeps them.
+    pub retention_bytes: Option<u64>,
+    /// How long a transaction id is remembered.
+    pub dedup_window: Duration,
+}
+
+impl Default for TopicSettings {
+    fn default() -> Self {
+        use crate::limits::{DEDUP_WINDOW_DEFAULT, PAYLOAD_BYTES_MAX_DEFAULT, SEGMENT_MESSAGES_DEFAULT};
+        Self {
+            payload_bytes_max: PAYLOAD_BYTES_MAX_DEFAULT,
+            segment_messages: SEGMENT_MESSAGES_DEFAULT,
+            retention_age: None,
+            retention_bytes: None,
+            dedup_window: DEDUP_WINDOW_DEFAULT,
+        }
+    }
+}
+
+/// A topic as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topic {
+    pub topic_id: TopicId,
+    pub name: String,
+    pub settings: TopicSettings,
+    /// By their numbers, from 0.
+    pub partitions: Vec<PartitionId>,
+    pub created_at: Timestamp,
+}
+
+/// Whether a topic was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Created {
+    Made(TopicId),
+    /// The name is taken; nothing happened.
+    Exists,
+}
+
+impl Store {
+    /// Makes a topic with its partition rows, in one statement.
+    pub async fn topics_create(
+        &self,
+        name: &TopicName,
+        partitions: u32,
+        settings: &TopicSettings,
+    ) -> Result<Created, Error> {
+        let partitions = partitions as i32;
+        let payload_bytes_max = settings.payload_bytes_max as i32;
+        let segment_messages = settings.segment_messages as i32;
+        let retention_age_ms = settings.retention_age.map(millis);
+        let retention_bytes = settings.retention_bytes.map(|bytes| bytes as i64);
+        let dedup_window_ms = millis(settings.dedup_window);
+        let row = retry::contended(retry::Policy::CONTENDED, || async {
+            let connection = self.connection().await?;
+            connection
+                .query_opt(
+                    &TOPICS_CREATE,
+                    &[
+                        &name.as_str(),
+                        &partitions,
+                        &payload_bytes_max,
+                        &segment_messages,
+                        &retention_age_ms,
+                        &retention_bytes,
+                        &dedup_window_ms,
+                    ],
+                    Effect::Possible,
+                )
+                .await
+        })
+        .await?;
+        Ok(row.map_or(Created::Exists, |row| Created::Made(TopicId(row.get("topic_id")))))
+    }
+
+    /// Adds partitions up to a count; a smaller count changes nothing. Returns the count now, or `None`: no such topic.
+    pub async fn topics_grow(&self, topic_id: TopicId, partitions: u32) -> Result<Option<u32>, Error> {
+        let partitions = partitions as i32;
+        retry::contended(retry::Policy::CONTENDED, || async {
+            let mut connection = self.connection().await?;
+            let transaction = connection.begin().await?;
+            if transaction.query_opt(&TOPICS_LOCK, &[&topic_id.0], Effect::None).await?.is_none() {
+                transaction.rollback().await?;
+                return Ok(None);
+            }
+            let row =
+                transaction.query_opt(&TOPICS_GROW, &[&topic_id.0, &partitions], Effect::Possible).await?;
+            transaction.commit().await?;
+            Ok(row.map(|row| row.get::<_, i32>("partitions") as u32))
+        })
+        .await
+    }
+
+    /// Topics by name after a given one.
+    pub async fn topics_list(&self, after: &str, limit: i64) -> Result<Vec<Topic>, Error> {
+        let connection = self.connection().await?;
+        let rows = connection.query(&TOPICS_LIST, &[&after, &limit], Effect::None).await?;
+        Ok(rows.iter().map(topic).collect())
+    }
+
+    /// A topic by name, if there is one.
+    pub async fn topics_find(&self, name: &TopicName) -> Result<Option<Topic>, Error> {
+        let connection = self.connection().await?;
+        let row = connection.query_opt(&TOPICS_FIND, &[&name.as_str()], Effect::None).await?;
+        Ok(row.as_ref().map(topic))
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn topic(row: &Row) -> Topic {
+    let partitions: Option<Vec<i64>> = row.get("partition_ids");
+    Topic {
+        topic_id: TopicId(row.get("topic_id")),
+        name: row.get("name"),
+        settings: TopicSettings {
+            payload_bytes_max: row.get::<_, i32>("payload_bytes_max") as u32,
+            segment_messages: row.get::<_, i32>("segment_messages") as u32,
+            retention_age: row
+                .get::<_, Option<i64>>("retention_age_ms")
+                .map(|ms| Duration::from_millis(ms as u64)),
+            retention_bytes: row.get::<_, Option<i64>>("retention_bytes").map(|bytes| bytes as u64),
+            dedup_window: Duration::from_millis(row.get::<_, i64>("dedup_window_ms") as u64),
+        },
+        partitions: partitions.unwrap_or_default().into_iter().map(PartitionId).collect(),
+        created_at: row.get("created_at"),
+    }
+}

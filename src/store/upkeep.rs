@@ -1,0 +1,64 @@
+//! Small chores on partitions: sealing full segments, freezing them once, thinning heads.
+
+use jiff::Timestamp;
+
+use super::error::{Effect, Error};
+use super::query::{query, template};
+use super::{Connection, Store};
+use crate::ids::{PartitionId, SegmentId};
+use crate::limits::HEAD_SPACING;
+
+query!(SEGMENTS_FULL = "segments_full"[]);
+query!(SEGMENTS_SEAL = "segments_seal"[INT8]);
+query!(SEGMENTS_UNFROZEN = "segments_unfrozen"[INT8]);
+query!(SEGMENTS_FROZEN = "segments_frozen"[INT8]);
+query!(HEADS_THIN = "heads_thin"[INT8, TIMESTAMPTZ, INT8]);
+template!(SEGMENT_FREEZE = "segment_freeze"[]);
+
+/// Segments that one round freezes: a vacuum of a full segment takes a second or two.
+const FREEZE_AT_ONCE: i64 = 4;
+
+impl Store {
+    /// Partitions with segments that are full and not sealed yet.
+    pub async fn segments_full(&self) -> Result<Vec<PartitionId>, Error> {
+        let connection = self.connection().await?;
+        let rows = connection.query(&SEGMENTS_FULL, &[], Effect::None).await?;
+        Ok(rows.iter().map(|row| PartitionId(row.get("partition_id"))).collect())
+    }
+
+    /// Records what full segments of a partition hold. Returns those sealed now.
+    pub async fn segments_seal(&self, partition_id: PartitionId) -> Result<Vec<SegmentId>, Error> {
+        let connection = self.connection().await?;
+        let rows = connection.query(&SEGMENTS_SEAL, &[&partition_id.0], Effect::Possible).await?;
+        Ok(rows.iter().map(|row| SegmentId(row.get("segment_id"))).collect())
+    }
+
+    /// Thins the heads of a partition since a moment. Returns up to when they are thin now; `None`: it has none.
+    pub async fn heads_thin(
+        &self,
+        partition_id: PartitionId,
+        since: Timestamp,
+    ) -> Result<Option<Timestamp>, Error> {
+        let connection = self.connection().await?;
+        let row = connection
+            .query_opt(&HEADS_THIN, &[&partition_id.0, &since, &HEAD_SPACING], Effect::Possible)
+            .await?;
+        Ok(row.and_then(|row| row.get("thinned_to")))
+    }
+}
+
+impl Connection {
+    /// Freezes sealed segments that are not frozen yet, a few at a time. Returns how many.
+    pub async fn segments_freeze(&mut self) -> Result<usize, Error> {
+        let rows = self.query(&SEGMENTS_UNFROZEN, &[&FREEZE_AT_ONCE], Effect::None).await?;
+        for row in &rows {
+            let segment_id: i64 = row.get("segment_id");
+            match self.run(&SEGMENT_FREEZE, &[("segment_id", segment_id)]).await {
+                Ok(()) | Err(Error::TableGone { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            self.execute(&SEGMENTS_FROZEN, &[&segment_id]).await?;
+        }
+        Ok(rows.len())
+    }
+}
