@@ -1,2 +1,29 @@
-//! Laneway.
+//! Laneway: a partitioned message bus on PostgreSQL. One binary, any number of brokers, one source of truth.
+//!
+//! The file list is the data path. A publish comes in through `server`, is checked, routed and cut into units by
+//! `broker::publish`, joins others in `broker::appender`, and becomes one transaction in `store::flush`. A read goes
+//! `server` → `broker::reader` → `store::messages`. Imports follow the data: nothing below knows anything above.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`cli`], [`config`] | the command line; what `serve` is told |
+//! | [`server`] | the port: HTTP API, health, metrics |
+//! | [`broker`] | the domain, without sockets and without SQL |
+//! | [`store`] | the only place that knows SQL |
+//! | [`postgres`] | the private PostgreSQL, where no database is given |
+//! | [`tasks`] | periodic chores: upkeep, retention |
+//! | [`bench`] | measurements, as ratios to the raw insert |
+//! | [`ids`], [`limits`] | identities and positions; every bound, with its reason |
+//! | [`telemetry`] | logs |
+
+pub mod bench;
+pub mod broker;
+pub mod cli;
+pub mod config;
+pub mod ids;
+pub mod limits;
 pub mod postgres;
+pub mod server;
+pub mod store;
+pub mod tasks;
+pub mod telemetry;

@@ -1,0 +1,160 @@
+//! The appender: turns what producers send at the same moment into one transaction.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `mod` | the handle, admission by messages and bytes, the answers |
+//! | `unit` | what is written all or none, and what is known about it so far |
+//! | `queue` | units waiting per partition, and which of them the next flush takes |
+//! | `plan` | the flush as columns; what its reports mean for each unit |
+//! | `task` | the loop of one connection: accumulate, flush, settle |
+//! | `coverage` | tables ahead of need |
+//!
+//! Each task owns a connection and a disjoint set of partitions, so that within a broker their locks never meet. While one
+//! flush commits, the next accumulates in the inbox: batching without waiting.
+
+mod coverage;
+mod plan;
+mod queue;
+mod task;
+mod unit;
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use unit::Pending;
+pub use unit::{Duplicate, ProducerRun, Receipt, Unit};
+
+use crate::ids::{PartitionId, Sequence};
+use crate::limits::{APPENDER_BYTES_MAX, APPENDER_MESSAGES_MAX, APPENDER_UNITS_MAX};
+use crate::store::Store;
+
+/// Partitions whose heads want thinning; a full channel only delays it.
+const CHORES_MAX: usize = 4_096;
+
+/// Why a unit was not written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AppendError {
+    /// More is waiting than the broker holds; nothing happened.
+    #[error("the broker holds as much unwritten work as it may; try again in a moment")]
+    Overloaded,
+    /// The unit alone is larger than the broker holds; nothing happened.
+    #[error("one publish to one partition has at most {max} bytes and {APPENDER_MESSAGES_MAX} messages", max = APPENDER_BYTES_MAX)]
+    TooLarge,
+    /// The database cannot be reached or cannot write; nothing happened.
+    #[error("the database is unavailable: {reason}")]
+    Unavailable { reason: String },
+    /// It may have been written.
+    #[error("the outcome is unknown: {reason}")]
+    OutcomeUnknown { reason: String },
+    /// The producer left a number out; nothing happened.
+    #[error("the producer's next sequence for this partition is {expected}")]
+    SequenceGap { expected: Sequence },
+    /// The database refuses the data; nothing happened.
+    #[error("the database refuses a message ({sqlstate}): {message}")]
+    Refused { sqlstate: String, message: String },
+    /// The partition is gone; nothing happened.
+    #[error("the partition no longer exists")]
+    UnknownPartition,
+    /// An answer that we do not expect; nothing happened.
+    #[error("{reason}")]
+    Internal { reason: String },
+}
+
+/// What becomes of a unit.
+pub type AppendResult = Result<Receipt, AppendError>;
+
+/// The room for units that have not been answered.
+#[derive(Debug, Clone)]
+struct Budget {
+    messages: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+}
+
+/// A unit's share of the budget; given back when the unit is answered.
+#[derive(Debug)]
+struct Share {
+    _messages: OwnedSemaphorePermit,
+    _bytes: OwnedSemaphorePermit,
+}
+
+impl Budget {
+    fn new() -> Self {
+        Self {
+            messages: Arc::new(Semaphore::new(APPENDER_MESSAGES_MAX)),
+            bytes: Arc::new(Semaphore::new(APPENDER_BYTES_MAX)),
+        }
+    }
+
+    fn take(&self, unit: &Unit) -> Result<Share, AppendError> {
+        let (messages, bytes) = (unit.messages.len(), unit.bytes());
+        if messages > APPENDER_MESSAGES_MAX || bytes > APPENDER_BYTES_MAX {
+            return Err(AppendError::TooLarge);
+        }
+        let take = |semaphore: &Arc<Semaphore>, amount: usize| {
+            semaphore.clone().try_acquire_many_owned(amount as u32).map_err(|_| AppendError::Overloaded)
+        };
+        Ok(Share { _messages: take(&self.messages, messages)?, _bytes: take(&self.bytes, bytes)? })
+    }
+}
+
+/// What the appender asks of the broker's chores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chore {
+    /// Many heads were written to this partition.
+    ThinHeads(PartitionId),
+}
+
+/// The way in. Cheap to clone; when the last one is dropped, the tasks write what they hold and end.
+#[derive(Debug, Clone)]
+pub struct AppenderHandle {
+    inboxes: Arc<[mpsc::Sender<Pending>]>,
+    budget: Budget,
+}
+
+/// An appender that has been started.
+#[derive(Debug)]
+pub struct Appender {
+    pub handle: AppenderHandle,
+    pub chores: mpsc::Receiver<Chore>,
+    pub tasks: Vec<JoinHandle<()>>,
+}
+
+impl Appender {
+    /// Starts one task per connection that the store's settings allow.
+    pub fn start(store: &Store) -> Self {
+        let (chores_in, chores) = mpsc::channel(CHORES_MAX);
+        let mut inboxes = Vec::new();
+        let mut tasks = Vec::new();
+        for number in 0..store.settings().appenders.max(1) {
+            let (sender, inbox) = mpsc::channel(APPENDER_UNITS_MAX);
+            tasks.push(tokio::spawn(task::run(number, store.clone(), inbox, chores_in.clone())));
+            inboxes.push(sender);
+        }
+        Self { handle: AppenderHandle { inboxes: inboxes.into(), budget: Budget::new() }, chores, tasks }
+    }
+}
+
+impl AppenderHandle {
+    /// Hands a unit in and waits until it has been committed or refused.
+    pub async fn append(&self, unit: Unit) -> AppendResult {
+        let answer = self.submit(unit)?;
+        let gone = |_| AppendError::OutcomeUnknown { reason: "the broker is stopping".into() };
+        answer.await.map_err(gone)?
+    }
+
+    /// Hands a unit in. Units of one partition are written in the order in which they are submitted.
+    pub fn submit(&self, unit: Unit) -> Result<oneshot::Receiver<AppendResult>, AppendError> {
+        let share = self.budget.take(&unit)?;
+        let inbox = &self.inboxes[self.task_of(unit.partition_id)];
+        let (reply, answer) = oneshot::channel();
+        inbox.try_send(Pending::new(unit, reply, share)).map_err(|_| AppendError::Overloaded)?;
+        Ok(answer)
+    }
+
+    /// A partition always has the same task, so its units keep their order and its lock one taker.
+    fn task_of(&self, partition_id: PartitionId) -> usize {
+        partition_id.0.rem_euclid(self.inboxes.len() as i64) as usize
+    }
+}

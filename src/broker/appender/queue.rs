@@ -1,0 +1,313 @@
+//! Units waiting per partition, and which of them the next flush takes. Pure: time comes as an argument.
+//!
+//! Partitions take turns; within a partition units leave in the order they came. A flush takes a unit only if tables
+//! exist for all of it, and stops before a unit whose sequence or transaction id depends on one taken just before.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Instant;
+
+use super::plan::{Plan, Taken};
+use super::unit::Pending;
+use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
+use crate::limits::{FLUSH_BYTES_MAX, FLUSH_MESSAGES_MAX};
+
+/// What is known about the tables of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Coverage {
+    /// Nobody has asked yet, or what we knew proved wrong.
+    Unknown,
+    /// Asked; units wait for the answer.
+    Asked,
+    /// Tables exist for `[next, end)`; the last segment begins at `ahead_from`.
+    Known { next: Offset, ahead_from: Offset, end: Offset, growth: Growth },
+}
+
+/// Whether the next segment is being made beside the flushes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Growth {
+    Idle,
+    UnderWay,
+}
+
+/// Who may flush a partition now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// The next flush.
+    Shared,
+    /// The next flush after this moment: somebody else had it locked.
+    After(Instant),
+    /// A flush of its own, on another connection, that waits for the lock.
+    Alone,
+}
+
+#[derive(Debug)]
+struct Queue {
+    waiting: VecDeque<Pending>,
+    coverage: Coverage,
+    turn: Turn,
+    /// Flushes in a row that left it out.
+    skips: u32,
+    /// Whether the ring lists it; kept here because the ring can be long.
+    listed: bool,
+}
+
+/// Everything that waits in one appender task.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    partitions: HashMap<PartitionId, Queue>,
+    /// Partitions with waiting units, each once, in the order of their turns.
+    ring: VecDeque<PartitionId>,
+}
+
+/// What to do next.
+#[derive(Debug, Default)]
+pub(super) struct Turnout {
+    pub plan: Plan,
+    /// Partitions that need tables for this many messages before they can be flushed.
+    pub wants: Vec<(PartitionId, usize)>,
+}
+
+impl Queues {
+    /// Adds a unit behind the others of its partition.
+    pub fn push(&mut self, pending: Pending) {
+        let partition_id = pending.unit.partition_id;
+        let queue = self.queue(partition_id);
+        queue.waiting.push_back(pending);
+        self.list(partition_id);
+    }
+
+    /// Puts units back before the others of their partition, in their order.
+    pub fn put_back(&mut self, partition_id: PartitionId, units: Vec<Pending>) {
+        let queue = self.queue(partition_id);
+        for pending in units.into_iter().rev() {
+            queue.waiting.push_front(pending);
+        }
+        self.list(partition_id);
+    }
+
+    fn queue(&mut self, partition_id: PartitionId) -> &mut Queue {
+        self.partitions.entry(partition_id).or_insert_with(|| Queue {
+            waiting: VecDeque::new(),
+            coverage: Coverage::Unknown,
+            turn: Turn::Shared,
+            skips: 0,
+            listed: false,
+        })
+    }
+
+    fn list(&mut self, partition_id: PartitionId) {
+        let queue = self.queue(partition_id);
+        if !queue.waiting.is_empty() && !queue.listed {
+            queue.listed = true;
+            self.ring.push_back(partition_id);
+        }
+    }
+
+    /// The next flush: as much as fits, each partition in its turn.
+    pub fn take(&mut self, now: Instant) -> Turnout {
+        let mut turnout = Turnout::default();
+        let mut room = Room { messages: FLUSH_MESSAGES_MAX, bytes: FLUSH_BYTES_MAX };
+        for _ in 0..self.ring.len() {
+            let Some(partition_id) = self.ring.pop_front() else { break };
+            let queue = self.partitions.get_mut(&partition_id).expect("the ring lists known partitions");
+            if queue.may_flush(now) {
+                let (units, wanted) = queue.take(&mut room);
+                turnout.wants.extend(wanted.map(|messages| (partition_id, messages)));
+                if !units.is_empty() {
+                    turnout.plan.batches.push(Taken { partition_id, units });
+                }
+            }
+            queue.listed = !queue.waiting.is_empty();
+            if queue.listed {
+                self.ring.push_back(partition_id);
+            }
+            if room.is_full() {
+                break;
+            }
+        }
+        turnout
+    }
+
+    /// Takes one partition out for a flush of its own; the others go on.
+    pub fn take_alone(&mut self, partition_id: PartitionId) -> Plan {
+        let queue = self.queue(partition_id);
+        queue.turn = Turn::Alone;
+        queue.skips = 0;
+        let mut room = Room { messages: FLUSH_MESSAGES_MAX, bytes: FLUSH_BYTES_MAX };
+        let (units, _) = queue.take(&mut room);
+        match units.is_empty() {
+            true => Plan::default(),
+            false => Plan { batches: vec![Taken { partition_id, units }] },
+        }
+    }
+
+    /// The flush of its own is over.
+    pub fn rejoin(&mut self, partition_id: PartitionId) {
+        self.queue(partition_id).turn = Turn::Shared;
+    }
+
+    /// Somebody else had the partition locked. Returns how often in a row.
+    pub fn skipped(&mut self, partition_id: PartitionId, until: Instant) -> u32 {
+        let queue = self.queue(partition_id);
+        queue.turn = Turn::After(until);
+        queue.skips += 1;
+        queue.skips
+    }
+
+    /// A batch was written.
+    pub fn wrote(&mut self, partition_id: PartitionId, next_offset: Offset) {
+        let queue = self.queue(partition_id);
+        queue.skips = 0;
+        if let Coverage::Known { next, .. } = &mut queue.coverage {
+            *next = next_offset;
+        }
+    }
+
+    /// Tables were made, or what we knew about them proved wrong.
+    pub fn covered(&mut self, partition_id: PartitionId, mut coverage: Coverage) {
+        let queue = self.queue(partition_id);
+        if let (Coverage::Known { next: new, .. }, Coverage::Known { next: old, .. }) =
+            (&mut coverage, queue.coverage)
+        {
+            *new = old.max(*new); // flushes went on while the tables were made
+        }
+        queue.coverage = coverage;
+    }
+
+    /// Whether the next segment should be made now; asked at most once until it is answered.
+    pub fn wants_growth(&mut self, partition_id: PartitionId) -> bool {
+        match &mut self.queue(partition_id).coverage {
+            Coverage::Known { next, ahead_from, growth, .. }
+                if *growth == Growth::Idle && *next >= *ahead_from =>
+            {
+                *growth = Growth::UnderWay;
+                true
+            }
+            Coverage::Unknown | Coverage::Asked | Coverage::Known { .. } => false,
+        }
+    }
+
+    /// When the next partition that was left out may be tried again.
+    pub fn next_turn(&self) -> Option<Instant> {
+        let turns = self.ring.iter().filter_map(|partition_id| match self.partitions[partition_id].turn {
+            Turn::After(until) => Some(until),
+            Turn::Shared | Turn::Alone => None,
+        });
+        turns.min()
+    }
+
+    /// Takes out every unit that a predicate picks, in order.
+    pub fn drain(&mut self, mut pick: impl FnMut(&Pending) -> bool) -> Vec<Pending> {
+        let mut picked = Vec::new();
+        for queue in self.partitions.values_mut() {
+            for pending in std::mem::take(&mut queue.waiting) {
+                if pick(&pending) { picked.push(pending) } else { queue.waiting.push_back(pending) }
+            }
+        }
+        let partitions = &mut self.partitions;
+        self.ring.retain(|partition_id| {
+            let queue = partitions.get_mut(partition_id).expect("the ring lists known partitions");
+            queue.listed = !queue.waiting.is_empty();
+            queue.listed
+        });
+        picked
+    }
+
+    /// Takes out all units of one partition.
+    pub fn drain_partition(&mut self, partition_id: PartitionId) -> Vec<Pending> {
+        self.drain(|pending| pending.unit.partition_id == partition_id)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+}
+
+/// What one flush may still take.
+struct Room {
+    messages: usize,
+    bytes: usize,
+}
+
+impl Room {
+    fn is_full(&self) -> bool {
+        self.messages == 0 || self.bytes == 0
+    }
+}
+
+impl Queue {
+    fn may_flush(&self, now: Instant) -> bool {
+        match self.turn {
+            Turn::Shared => true,
+            Turn::After(until) => until <= now,
+            Turn::Alone => false,
+        }
+    }
+
+    /// Takes units while they fit; returns how many messages need tables first, if that is what stopped it.
+    fn take(&mut self, room: &mut Room) -> (Vec<Pending>, Option<usize>) {
+        let first = self.waiting.front().map_or(0, Pending::new_messages);
+        let Some(mut covered) = self.covered_messages() else {
+            let ask = self.coverage == Coverage::Unknown;
+            self.coverage = Coverage::Asked;
+            return (Vec::new(), ask.then_some(first));
+        };
+        if first > covered {
+            self.coverage = Coverage::Asked;
+            return (Vec::new(), Some(first));
+        }
+        let mut units = Vec::new();
+        let mut links = Links::default();
+        while let Some(pending) = self.waiting.front() {
+            let (messages, bytes) = (pending.new_messages(), pending.new_bytes());
+            let fits =
+                messages <= room.messages && bytes <= room.bytes || units.is_empty() && !room.is_full();
+            if !fits || messages > covered || !links.admit(pending) {
+                break;
+            }
+            room.messages = room.messages.saturating_sub(messages);
+            room.bytes = room.bytes.saturating_sub(bytes);
+            covered -= messages;
+            units.extend(self.waiting.pop_front());
+        }
+        (units, None)
+    }
+
+    fn covered_messages(&self) -> Option<usize> {
+        match self.coverage {
+            Coverage::Known { next, end, .. } => Some((end.0 - next.0).max(0) as usize),
+            Coverage::Unknown | Coverage::Asked => None,
+        }
+    }
+}
+
+/// What ties the units of one batch together.
+#[derive(Default)]
+struct Links {
+    next_sequences: HashMap<ProducerId, Sequence>,
+    transaction_ids: HashSet<String>,
+}
+
+impl Links {
+    /// Whether a unit can go into the same flush as those admitted before it.
+    ///
+    /// Why: within one statement a unit cannot see what another one of it stores. Contiguous sequences form one chain that is
+    /// checked at its start; a repeated transaction id has to wait until the first is stored.
+    fn admit(&mut self, pending: &Pending) -> bool {
+        if let (Some((producer, first)), Some((_, next))) =
+            (pending.first_open_sequence(), pending.next_sequence())
+        {
+            match self.next_sequences.insert(producer, next) {
+                Some(expected) if expected != first => return false,
+                Some(_) | None => {}
+            }
+        }
+        let ids = pending.unit.messages.iter().filter_map(|message| message.transaction_id());
+        let ids: HashSet<String> = ids.map(str::to_owned).collect();
+        if !self.transaction_ids.is_disjoint(&ids) {
+            return false;
+        }
+        self.transaction_ids.extend(ids);
+        true
+    }
+}

@@ -1,0 +1,442 @@
+//! The loop of one appender connection: accumulate, flush, settle.
+//!
+//! Lives from start until the last handle is dropped, and then writes what it still holds. It alone owns its connection
+//! and its queues. While it waits for a commit, units pile up in the inbox; that is the batching.
+//! Invariant: every unit admitted is answered exactly once, and "nothing happened" is only said when it is certain.
+
+use std::time::{Duration, Instant};
+
+use rand::Rng as _;
+use tokio::sync::mpsc;
+
+use super::plan::{Found, Plan, Settlement, Taken};
+use super::queue::{Coverage, Queues};
+use super::unit::{Doubt, Known, Pending};
+use super::{AppendError, Chore, coverage};
+use crate::ids::{Offset, PartitionId, Sequence};
+use crate::limits::{APPEND_PATIENCE, FLUSH_CONTENTION_TRIES, FLUSH_SKIP_PAUSE, FLUSH_SKIPS_MAX};
+use crate::store::flush::{LockMode, Outcome, Report};
+use crate::store::{Connection, Error, Role, Store};
+
+/// Answers under way to one task; more only wait.
+const EVENTS_MAX: usize = 256;
+/// Flushes that a partition may have before its heads are thinned.
+const HEADS_PER_THINNING: u32 = 512;
+/// Pauses between tries to connect.
+const RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(20);
+const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// What reaches the loop from tasks that it started.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// Tables were made, or not; `None`: the partition is gone.
+    Covered { partition_id: PartitionId, answer: Result<Option<Coverage>, Error> },
+    /// A partition that was flushed alone is done.
+    Alone { plan: Plan, outcome: Outcome, partition_id: PartitionId },
+}
+
+/// Where such tasks report to.
+#[derive(Debug, Clone)]
+pub(super) struct Events(mpsc::Sender<Event>);
+
+impl Events {
+    pub async fn send(&self, event: Event) {
+        // The loop outlives the tasks that it waits for; if it is gone, so are the producers.
+        let _loop_is_gone = self.0.send(event).await;
+    }
+}
+
+struct Task {
+    store: Store,
+    connection: Link,
+    queues: Queues,
+    events: Events,
+    chores: mpsc::Sender<Chore>,
+    heads: std::collections::HashMap<PartitionId, u32>,
+    /// Answers still to come from tasks that hold units or promise tables.
+    awaited: usize,
+}
+
+/// Whether the task did something, and so may find more to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Flushed,
+    /// Everything that waits, waits for an event or a moment.
+    Nothing,
+}
+
+/// The task's own connection.
+enum Link {
+    Up(Connection),
+    /// Not before this moment, because the last try failed.
+    Down {
+        retry_at: Instant,
+        pause: Duration,
+        reason: String,
+    },
+}
+
+/// Runs one appender.
+///
+/// Cancel safety: none. Spawned once and polled to completion.
+pub(super) async fn run(
+    number: usize,
+    store: Store,
+    mut inbox: mpsc::Receiver<Pending>,
+    chores: mpsc::Sender<Chore>,
+) {
+    let (sender, mut events) = mpsc::channel(EVENTS_MAX);
+    let down = Link::Down {
+        retry_at: Instant::now(),
+        pause: RECONNECT_PAUSE_MIN,
+        reason: "not connected yet".into(),
+    };
+    let mut task = Task {
+        store,
+        connection: down,
+        queues: Queues::default(),
+        events: Events(sender),
+        chores,
+        heads: std::collections::HashMap::new(),
+        awaited: 0,
+    };
+    let mut open = true;
+    while open || !task.queues.is_empty() || task.awaited > 0 {
+        tokio::select! {
+            biased; // settle what we hold before taking more
+            Some(event) = events.recv() => task.on_event(event).await,
+            pending = inbox.recv(), if open => match pending {
+                Some(pending) => task.queues.push(pending),
+                None => open = false, // no handles left: nobody new can be waiting
+            },
+            () = sleep_until(task.queues.next_turn()), if task.queues.next_turn().is_some() => {}
+            () = sleep_until(task.retry_at()), if task.retry_at().is_some() && !task.queues.is_empty() => {}
+        }
+        loop {
+            while let Ok(pending) = inbox.try_recv() {
+                task.queues.push(pending);
+            }
+            if task.work().await == Progress::Nothing {
+                break;
+            }
+        }
+    }
+    tracing::debug!(number, "appender ended");
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    if let Some(moment) = moment {
+        tokio::time::sleep_until(moment.into()).await;
+    }
+}
+
+impl Task {
+    fn retry_at(&self) -> Option<Instant> {
+        match &self.connection {
+            Link::Up(_) => None,
+            Link::Down { retry_at, .. } => Some(*retry_at),
+        }
+    }
+
+    /// One flush, if there is anything that can be flushed now.
+    async fn work(&mut self) -> Progress {
+        if self.queues.is_empty() {
+            return Progress::Nothing;
+        }
+        if !self.connect().await {
+            self.give_up_on_the_impatient();
+            return Progress::Nothing;
+        }
+        let turnout = self.queues.take(Instant::now());
+        for (partition_id, messages) in turnout.wants {
+            self.ask_for_tables(partition_id, messages);
+        }
+        if turnout.plan.is_empty() {
+            return Progress::Nothing;
+        }
+        let mut stack = vec![turnout.plan];
+        while let Some(plan) = stack.pop() {
+            let outcome = self.flush(&plan).await;
+            if let Some((front, back)) = self.on_outcome(plan, outcome).await {
+                stack.push(back);
+                stack.push(front);
+            }
+        }
+        Progress::Flushed
+    }
+
+    fn ask_for_tables(&mut self, partition_id: PartitionId, messages: usize) {
+        self.awaited += 1;
+        coverage::ask(self.store.clone(), self.events.clone(), partition_id, messages);
+    }
+
+    /// Makes sure that there is a connection; says what it is if there cannot be one.
+    async fn connect(&mut self) -> bool {
+        let pause = match &self.connection {
+            Link::Up(connection) if connection.is_usable() => return true,
+            Link::Up(_) => RECONNECT_PAUSE_MIN,
+            Link::Down { retry_at, .. } if *retry_at > Instant::now() => {
+                self.fail_undoubted();
+                return false;
+            }
+            Link::Down { pause, .. } => *pause,
+        };
+        match self.store.dedicated(Role::Appender).await {
+            Ok(connection) => {
+                self.connection = Link::Up(connection);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "appender cannot connect");
+                let pause = (pause * 2).min(RECONNECT_PAUSE_MAX);
+                let retry_at = Instant::now() + pause.mul_f64(rand::rng().random_range(0.5..1.0));
+                self.connection = Link::Down { retry_at, pause, reason: error.to_string() };
+                self.fail_undoubted();
+                false
+            }
+        }
+    }
+
+    /// Without a connection, what was never sent is answered at once: nothing happened.
+    fn fail_undoubted(&mut self) {
+        let Link::Down { reason, .. } = &self.connection else { return };
+        let error = AppendError::Unavailable { reason: reason.clone() };
+        for pending in self.queues.drain(|pending| pending.doubt == Doubt::None) {
+            pending.fail(error.clone());
+        }
+    }
+
+    /// What may have been written is repeated for a while, and then admitted to be unknown.
+    fn give_up_on_the_impatient(&mut self) {
+        for pending in self.queues.drain(|pending| pending.since.elapsed() > APPEND_PATIENCE) {
+            pending
+                .fail(AppendError::Unavailable { reason: "the database did not come back in time".into() });
+        }
+    }
+
+    /// Sends one flush, and again while it only loses races.
+    async fn flush(&self, plan: &Plan) -> Outcome {
+        let Link::Up(connection) = &self.connection else {
+            return Outcome::NothingHappened(Error::Unavailable { reason: "not connected".into() });
+        };
+        flush_contended(connection, LockMode::Skip, plan).await
+    }
+
+    /// Settles a flush; returns two halves if the data of some unit has to be found out.
+    async fn on_outcome(&mut self, plan: Plan, outcome: Outcome) -> Option<(Plan, Plan)> {
+        match outcome {
+            Outcome::Committed(reports) => self.on_committed(plan, &reports),
+            Outcome::NothingHappened(error) => return self.on_nothing_happened(plan, error),
+            Outcome::Unknown(error) => self.on_unknown(plan, &error),
+        }
+        None
+    }
+
+    fn on_committed(&mut self, plan: Plan, reports: &[Report]) {
+        let Settlement { wrote, skipped, again, known } = plan.settle(reports);
+        for (partition_id, next_offset) in wrote {
+            self.on_wrote(partition_id, next_offset);
+        }
+        for Taken { partition_id, units } in again {
+            self.queues.put_back(partition_id, units);
+        }
+        for found in known {
+            tokio::spawn(look_up(self.store.clone(), found));
+        }
+        for Taken { partition_id, units } in skipped {
+            self.on_skipped(partition_id, units);
+        }
+    }
+
+    fn on_wrote(&mut self, partition_id: PartitionId, next_offset: Offset) {
+        self.queues.wrote(partition_id, next_offset);
+        if self.queues.wants_growth(partition_id) {
+            self.ask_for_tables(partition_id, 1);
+        }
+        let heads = self.heads.entry(partition_id).or_default();
+        *heads += 1;
+        if *heads >= HEADS_PER_THINNING && self.chores.try_send(Chore::ThinHeads(partition_id)).is_ok() {
+            *heads = 0;
+        }
+    }
+
+    /// Another broker holds the partition: try again in a moment, and in the end alone.
+    fn on_skipped(&mut self, partition_id: PartitionId, units: Vec<Pending>) {
+        self.queues.put_back(partition_id, units);
+        let pause = FLUSH_SKIP_PAUSE.mul_f64(rand::rng().random_range(0.5..1.5));
+        if self.queues.skipped(partition_id, Instant::now() + pause) >= FLUSH_SKIPS_MAX {
+            let plan = self.queues.take_alone(partition_id);
+            self.awaited += 1;
+            tokio::spawn(flush_alone(self.store.clone(), self.events.clone(), partition_id, plan));
+        }
+    }
+
+    fn on_nothing_happened(&mut self, plan: Plan, error: Error) -> Option<(Plan, Plan)> {
+        match error {
+            Error::Refused { .. } if plan.units() > 1 => return Some(plan.halve()),
+            Error::Refused { sqlstate, message } => {
+                fail(plan, &AppendError::Refused { sqlstate, message });
+            }
+            Error::NoSegment => {
+                for Taken { partition_id, units } in plan.batches {
+                    self.queues.put_back(partition_id, units);
+                    self.queues.covered(partition_id, Coverage::Unknown);
+                }
+            }
+            Error::Unavailable { .. } | Error::Contended { .. } | Error::ReadOnly => {
+                self.on_unavailable(plan, error.to_string());
+            }
+            Error::OutcomeUnknown { .. } => self.on_unknown(plan, &error),
+            Error::TableGone { .. } | Error::Forbidden { .. } | Error::Unexpected { .. } => {
+                tracing::error!(%error, "the database refuses a flush");
+                fail(plan, &AppendError::Internal { reason: error.to_string() });
+            }
+        }
+        None
+    }
+
+    /// Nothing happened this time; a unit in doubt from an earlier time goes on waiting.
+    fn on_unavailable(&mut self, plan: Plan, reason: String) {
+        tracing::warn!(reason, "a flush did not happen");
+        self.drop_unusable();
+        let error = AppendError::Unavailable { reason };
+        for Taken { partition_id, units } in plan.batches {
+            let (sure, doubtful): (Vec<_>, Vec<_>) =
+                units.into_iter().partition(|pending| pending.doubt == Doubt::None);
+            sure.into_iter().for_each(|pending| pending.fail(error.clone()));
+            self.put_back_patient(partition_id, doubtful);
+        }
+    }
+
+    /// The commit may have happened: what is idempotent is sent again, the rest is admitted to be unknown.
+    fn on_unknown(&mut self, plan: Plan, error: &Error) {
+        tracing::warn!(%error, "a flush ended in doubt");
+        self.drop_unusable();
+        let reason = error.to_string();
+        for Taken { partition_id, mut units } in plan.batches {
+            for pending in &mut units {
+                pending.doubt = Doubt::MayBeWritten { reason: reason.clone() };
+            }
+            let (again, unknown): (Vec<_>, Vec<_>) = units.into_iter().partition(Pending::is_idempotent);
+            for pending in unknown {
+                pending.fail(AppendError::OutcomeUnknown { reason: reason.clone() });
+            }
+            self.put_back_patient(partition_id, again);
+        }
+    }
+
+    fn put_back_patient(&mut self, partition_id: PartitionId, units: Vec<Pending>) {
+        let (patient, late): (Vec<_>, Vec<_>) =
+            units.into_iter().partition(|pending| pending.since.elapsed() < APPEND_PATIENCE);
+        late.into_iter().for_each(|pending| {
+            pending
+                .fail(AppendError::Unavailable { reason: "the database did not come back in time".into() });
+        });
+        self.queues.put_back(partition_id, patient);
+    }
+
+    fn drop_unusable(&mut self) {
+        if matches!(&self.connection, Link::Up(connection) if !connection.is_usable()) {
+            let reason = "the connection was lost".into();
+            self.connection = Link::Down { retry_at: Instant::now(), pause: RECONNECT_PAUSE_MIN, reason };
+        }
+    }
+
+    async fn on_event(&mut self, event: Event) {
+        self.awaited -= 1;
+        match event {
+            Event::Covered { partition_id, answer: Ok(Some(coverage)) } => {
+                self.queues.covered(partition_id, coverage);
+            }
+            Event::Covered { partition_id, answer: Ok(None) } => {
+                self.queues.covered(partition_id, Coverage::Unknown);
+                let gone = self.queues.drain_partition(partition_id);
+                gone.into_iter().for_each(|pending| pending.refuse(AppendError::UnknownPartition));
+            }
+            Event::Covered { partition_id, answer: Err(error) } => {
+                tracing::warn!(%error, partition = %partition_id, "tables could not be made");
+                self.queues.covered(partition_id, Coverage::Unknown);
+                let units = self.queues.drain_partition(partition_id);
+                if !units.is_empty() {
+                    self.on_unavailable(
+                        Plan { batches: vec![Taken { partition_id, units }] },
+                        error.to_string(),
+                    );
+                }
+            }
+            Event::Alone { plan, outcome, partition_id } => {
+                self.queues.rejoin(partition_id);
+                if let Some((front, back)) = self.on_alone(plan, outcome).await {
+                    for Taken { partition_id, units } in back.batches.into_iter().chain(front.batches) {
+                        self.queues.put_back(partition_id, units); // the shared flush will find the culprit
+                    }
+                }
+            }
+        }
+    }
+
+    /// A flush that waited for its lock and still did not get it means that the partition is gone.
+    async fn on_alone(&mut self, plan: Plan, outcome: Outcome) -> Option<(Plan, Plan)> {
+        match outcome {
+            Outcome::Committed(reports) if reports.is_empty() => {
+                plan.into_units()
+                    .into_iter()
+                    .for_each(|pending| pending.refuse(AppendError::UnknownPartition));
+                None
+            }
+            outcome => self.on_outcome(plan, outcome).await,
+        }
+    }
+}
+
+fn fail(plan: Plan, error: &AppendError) {
+    plan.into_units().into_iter().for_each(|pending| pending.fail(error.clone()));
+}
+
+async fn flush_contended(connection: &Connection, mode: LockMode, plan: &Plan) -> Outcome {
+    let flush = plan.columns();
+    let mut tries = 0;
+    loop {
+        let outcome = connection.flush(mode, &flush).await;
+        tries += 1;
+        match outcome {
+            Outcome::NothingHappened(Error::Contended { .. }) if tries < FLUSH_CONTENTION_TRIES => {
+                let pause = Duration::from_millis(rand::rng().random_range(1..10));
+                tokio::time::sleep(pause).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Flushes one partition on a connection of its own, waiting for its lock, so that its neighbours do not.
+async fn flush_alone(store: Store, events: Events, partition_id: PartitionId, plan: Plan) {
+    let outcome = match store.dedicated(Role::Appender).await {
+        Ok(connection) if !plan.is_empty() => flush_contended(&connection, LockMode::Wait, &plan).await,
+        Ok(_) => Outcome::NothingHappened(Error::Unavailable { reason: "nothing to flush".into() }),
+        Err(error) => Outcome::NothingHappened(error),
+    };
+    events.send(Event::Alone { plan, outcome, partition_id }).await;
+}
+
+/// Finds out where the duplicates of a unit stand, and answers it.
+async fn look_up(store: Store, found: Found) {
+    let Found { pending, first_offset, published_at } = found;
+    match offsets_by_sequence(&store, &pending).await {
+        Ok(offsets) => pending.stored(first_offset, published_at, &offsets),
+        // It is stored, but where could not be read: the producer asks again and gets the same look-up.
+        Err(error) => pending.refuse(AppendError::Unavailable { reason: error.to_string() }),
+    }
+}
+
+async fn offsets_by_sequence(store: &Store, pending: &Pending) -> Result<Vec<Option<Offset>>, Error> {
+    let Some(run) = pending.unit.run.filter(|_| pending.known.contains(&Known::BySequence)) else {
+        return Ok(Vec::new());
+    };
+    let sequence = |index: usize| Sequence(run.first_sequence.0 + index as i64);
+    let stored = pending.known.iter().take_while(|known| **known == Known::BySequence).count();
+    let (partition_id, producer_id) = (pending.unit.partition_id, run.producer_id);
+    let runs = store.producer_runs_find(partition_id, producer_id, sequence(0), sequence(stored)).await?;
+    let offset = |index: usize| runs.iter().find_map(|run| run.offset_of(sequence(index)));
+    Ok((0..stored).map(offset).collect())
+}

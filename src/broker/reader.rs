@@ -1,0 +1,269 @@
+//! Reading: by offset both ways, by time, by trace. Finds the segment in the catalogue and names its table.
+//!
+//! The catalogue is remembered for a while. What is remembered can only be too old: an offset that it does not know, a
+//! table that is gone, or a start that has moved make the reader look again.
+//! Invariant: a reader never skips. It crosses into the next segment only after the last message of the one before,
+//! because a message of the next may be visible to a later statement while the end of this one was not to an earlier one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dashmap::DashMap;
+use jiff::Timestamp;
+
+use crate::ids::{Offset, PartitionId, TraceId};
+use crate::limits::{CATALOGUE_PARTITIONS_MAX, TRACE_HOPS_MAX};
+use crate::store::messages::{Direction, Message, ReadLimit};
+use crate::store::segments::{Catalogue, Segment};
+use crate::store::traces::Block;
+use crate::store::{Error, Store};
+
+/// How long a catalogue is believed.
+const REMEMBERED_FOR: Duration = Duration::from_secs(5);
+
+/// Why a read returned nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// Retention has dropped what was asked for.
+    #[error("messages below offset {start} have been dropped by retention")]
+    OutOfRange { start: Offset },
+    #[error("there is no such partition")]
+    UnknownPartition,
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+/// One message of a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hop {
+    pub partition_id: PartitionId,
+    pub message: Message,
+}
+
+/// How sure we are of a catalogue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Freshness {
+    Remembered,
+    JustRead,
+}
+
+/// Reads messages. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    store: Store,
+    catalogues: Arc<DashMap<PartitionId, (Arc<Catalogue>, Instant)>>,
+}
+
+impl Reader {
+    pub fn new(store: Store) -> Self {
+        Self { store, catalogues: Arc::default() }
+    }
+
+    /// Messages from an offset on, in order. Empty: nothing there yet.
+    pub async fn read(
+        &self,
+        partition_id: PartitionId,
+        from: Offset,
+        limit: ReadLimit,
+    ) -> Result<Vec<Message>, ReadError> {
+        let mut freshness = Freshness::Remembered;
+        loop {
+            let catalogue = self.catalogue(partition_id, &mut freshness).await?;
+            let result = self.read_forward(&catalogue, from, limit).await;
+            match (result, freshness) {
+                (Ok(Some(messages)), _) => return Ok(messages),
+                (Ok(None), Freshness::JustRead) if from < catalogue.start_offset => {
+                    return Err(ReadError::OutOfRange { start: catalogue.start_offset });
+                }
+                (Ok(None), Freshness::JustRead) => return Ok(Vec::new()),
+                (Err(error), _) if !matches!(error, Error::TableGone { .. }) => return Err(error.into()),
+                (Ok(None) | Err(_), _) => freshness = Freshness::JustRead, // look again
+            }
+        }
+    }
+
+    /// Messages before an offset, newest first, down to the start.
+    pub async fn read_back(
+        &self,
+        partition_id: PartitionId,
+        before: Offset,
+        limit: ReadLimit,
+    ) -> Result<Vec<Message>, ReadError> {
+        loop {
+            let mut freshness = Freshness::JustRead; // the newest segment is what it is about
+            let catalogue = self.catalogue(partition_id, &mut freshness).await?;
+            match self.read_backward(&catalogue, before, limit).await {
+                Ok(messages) => return Ok(messages),
+                Err(Error::TableGone { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The first offset published at or after a moment; `None`: everything is older.
+    pub async fn offset_at(
+        &self,
+        partition_id: PartitionId,
+        at: Timestamp,
+    ) -> Result<Option<Offset>, ReadError> {
+        loop {
+            let mut freshness = Freshness::JustRead;
+            let catalogue = self.catalogue(partition_id, &mut freshness).await?;
+            let from = self.store.heads_find_time(partition_id, at).await?.max(catalogue.start_offset);
+            match self.find_time(&catalogue, from, at).await {
+                Ok(offset) => return Ok(offset),
+                Err(Error::TableGone { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Every stored message of a trace, in the order of publishing.
+    pub async fn trace(&self, trace_id: TraceId) -> Result<Vec<Hop>, ReadError> {
+        let blocks = self.store.trace_blocks_find(trace_id, TRACE_HOPS_MAX).await?;
+        let mut hops = Vec::new();
+        for block in blocks {
+            match self.trace_block(trace_id, block).await {
+                Ok(found) => hops.extend(found),
+                Err(ReadError::UnknownPartition) => {} // its topic is gone, the index has still to follow
+                Err(error) => return Err(error),
+            }
+        }
+        hops.sort_by_key(|hop| (hop.message.published_at, hop.partition_id, hop.message.offset));
+        Ok(hops)
+    }
+
+    async fn trace_block(&self, trace_id: TraceId, block: Block) -> Result<Vec<Hop>, ReadError> {
+        let mut freshness = Freshness::Remembered;
+        loop {
+            let catalogue = self.catalogue(block.partition_id, &mut freshness).await?;
+            let newest = catalogue.segments.last().map_or(Offset::ZERO, |segment| segment.end_offset);
+            if newest < block.end_offset && freshness == Freshness::Remembered {
+                freshness = Freshness::JustRead;
+                continue;
+            }
+            match self.trace_segments(trace_id, block, &catalogue).await {
+                Ok(hops) => return Ok(hops),
+                Err(Error::TableGone { .. }) => freshness = Freshness::JustRead,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn trace_segments(
+        &self,
+        trace_id: TraceId,
+        block: Block,
+        catalogue: &Catalogue,
+    ) -> Result<Vec<Hop>, Error> {
+        let mut hops = Vec::new();
+        let overlaps = |segment: &&Segment| {
+            segment.first_offset < block.end_offset && block.first_offset < segment.end_offset
+        };
+        for segment in catalogue.segments.iter().filter(overlaps) {
+            let messages = self.store.segment_find_trace(segment.segment_id, block, trace_id).await?;
+            hops.extend(
+                messages.into_iter().map(|message| Hop { partition_id: block.partition_id, message }),
+            );
+        }
+        Ok(hops)
+    }
+
+    /// `None`: the catalogue has no segment for the offset.
+    async fn read_forward(
+        &self,
+        catalogue: &Catalogue,
+        from: Offset,
+        limit: ReadLimit,
+    ) -> Result<Option<Vec<Message>>, Error> {
+        let Some(first) = catalogue.segment_of(from).filter(|_| from >= catalogue.start_offset) else {
+            return Ok(None);
+        };
+        let mut messages = self.store.segment_read(first.segment_id, Direction::Forward, from, limit).await?;
+        let mut segment = first;
+        while let Some(last) = messages.last()
+            && last.offset.plus(1) == segment.end_offset
+            && let Some(left) = limit.after(&messages)
+            && let Some(next) = catalogue.segment_of(segment.end_offset)
+        {
+            segment = next;
+            let more = self
+                .store
+                .segment_read(segment.segment_id, Direction::Forward, segment.first_offset, left)
+                .await?;
+            if more.is_empty() {
+                break;
+            }
+            messages.extend(more);
+        }
+        Ok(Some(messages))
+    }
+
+    async fn read_backward(
+        &self,
+        catalogue: &Catalogue,
+        before: Offset,
+        limit: ReadLimit,
+    ) -> Result<Vec<Message>, Error> {
+        let mut messages: Vec<Message> = Vec::new();
+        for segment in catalogue.segments.iter().rev().filter(|segment| segment.first_offset < before) {
+            let Some(left) = limit.after(&messages) else { break };
+            let before = before.min(segment.end_offset);
+            let found =
+                self.store.segment_read(segment.segment_id, Direction::Backward, before, left).await?;
+            messages.extend(found);
+        }
+        Ok(messages)
+    }
+
+    async fn find_time(
+        &self,
+        catalogue: &Catalogue,
+        from: Offset,
+        at: Timestamp,
+    ) -> Result<Option<Offset>, Error> {
+        for segment in catalogue.segments.iter().filter(|segment| segment.end_offset > from) {
+            let from = from.max(segment.first_offset);
+            if let Some(offset) = self.store.segment_find_time(segment.segment_id, from, at).await? {
+                return Ok(Some(offset));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn catalogue(
+        &self,
+        partition_id: PartitionId,
+        freshness: &mut Freshness,
+    ) -> Result<Arc<Catalogue>, ReadError> {
+        if *freshness == Freshness::Remembered
+            && let Some(catalogue) = self.recall(partition_id)
+        {
+            return Ok(catalogue);
+        }
+        *freshness = Freshness::JustRead;
+        let found = self.store.segments_list(partition_id).await?.ok_or(ReadError::UnknownPartition)?;
+        let catalogue = Arc::new(found);
+        if self.catalogues.len() >= CATALOGUE_PARTITIONS_MAX {
+            self.catalogues.clear();
+        }
+        self.catalogues.insert(partition_id, (catalogue.clone(), Instant::now()));
+        Ok(catalogue)
+    }
+
+    fn recall(&self, partition_id: PartitionId) -> Option<Arc<Catalogue>> {
+        let entry = self.catalogues.get(&partition_id)?;
+        (entry.1.elapsed() < REMEMBERED_FOR).then(|| entry.0.clone())
+    }
+}
+
+impl ReadLimit {
+    /// What is left of the limit after some messages; `None`: nothing.
+    fn after(self, messages: &[Message]) -> Option<ReadLimit> {
+        let taken: u64 = messages.iter().map(Message::bytes).sum();
+        let messages = self.messages.checked_sub(messages.len() as u32).filter(|left| *left > 0)?;
+        // The first message of a read comes whatever its size; of a continued read it must fit.
+        let bytes = self.bytes.checked_sub(taken).filter(|left| *left > 0)?;
+        Some(ReadLimit { messages, bytes })
+    }
+}

@@ -1,0 +1,162 @@
+//! The topics that exist, remembered for a while; making and growing them.
+//!
+//! What is remembered is dropped at a hint from another broker and, because hints can be lost, after a few seconds anyway.
+//! A topic that is not known is always looked up, so a new one is never missed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dashmap::DashMap;
+use laneway_client::TopicName;
+use laneway_client::topic::{CreateTopic, InvalidTopicName, TOPIC_PARTITIONS_MAX};
+use tokio::sync::broadcast;
+
+use crate::ids::PartitionId;
+use crate::limits::{
+    DEDUP_WINDOW_MAX, PAYLOAD_BYTES_MAX_MAX, SEGMENT_MESSAGES_MAX, SEGMENT_MESSAGES_MIN, TOPICS_PAGE_MAX,
+};
+use crate::store::listen::Hint;
+use crate::store::partitions::Partition;
+use crate::store::topics::{Created, Topic, TopicSettings};
+use crate::store::{Error, Store};
+
+/// How long a topic is believed without a hint: the bound on how late another broker's change is seen.
+const REMEMBERED_FOR: Duration = Duration::from_secs(5);
+
+/// Why a topic could not be made or changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TopicError {
+    #[error(transparent)]
+    Name(#[from] InvalidTopicName),
+    #[error("{field} must be between {min} and {max}, not {value}")]
+    Setting { field: &'static str, min: u64, max: u64, value: u64 },
+    #[error("there is a topic {name} already")]
+    Exists { name: String },
+    #[error("there is no topic {name}")]
+    Unknown { name: String },
+    #[error("topic {name} has {partitions} partitions, and a topic never loses one")]
+    Shrinks { name: String, partitions: u32 },
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+/// The broker's view of the topics. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Topics {
+    store: Store,
+    remembered: Arc<DashMap<TopicName, (Arc<Topic>, Instant)>>,
+}
+
+impl Topics {
+    pub fn new(store: Store) -> Self {
+        Self { store, remembered: Arc::default() }
+    }
+
+    /// Forgets at every hint, for as long as hints come.
+    pub async fn follow(self, mut hints: broadcast::Receiver<Hint>) {
+        loop {
+            match hints.recv().await {
+                Ok(Hint::Topics | Hint::Everything) | Err(broadcast::error::RecvError::Lagged(_)) => {
+                    self.remembered.clear();
+                }
+                Err(broadcast::error::RecvError::Closed) => return,
+            }
+        }
+    }
+
+    /// A topic by name.
+    pub async fn find(&self, name: &TopicName) -> Result<Arc<Topic>, TopicError> {
+        if let Some(topic) = self.recall(name) {
+            return Ok(topic);
+        }
+        let found = self.store.topics_find(name).await?;
+        let topic = Arc::new(found.ok_or_else(|| TopicError::Unknown { name: name.to_string() })?);
+        self.remembered.insert(name.clone(), (topic.clone(), Instant::now()));
+        Ok(topic)
+    }
+
+    fn recall(&self, name: &TopicName) -> Option<Arc<Topic>> {
+        let entry = self.remembered.get(name)?;
+        (entry.1.elapsed() < REMEMBERED_FOR).then(|| entry.0.clone())
+    }
+
+    /// Makes a topic. Nothing is made unless every setting is in its range.
+    pub async fn create(&self, request: &CreateTopic) -> Result<Arc<Topic>, TopicError> {
+        let name = TopicName::new(request.name.clone())?;
+        let settings = settings(request)?;
+        match self.store.topics_create(&name, request.partitions, &settings).await? {
+            Created::Made(topic_id) => {
+                tracing::info!(topic.name = %name, topic = %topic_id, partitions = request.partitions, "topic made");
+                self.remembered.remove(&name);
+                self.find(&name).await
+            }
+            Created::Exists => Err(TopicError::Exists { name: name.to_string() }),
+        }
+    }
+
+    /// Adds partitions. Keys and transaction ids that are routed by hash may land elsewhere from then on.
+    pub async fn grow(&self, name: &TopicName, partitions: u32) -> Result<Arc<Topic>, TopicError> {
+        in_range("partitions", u64::from(partitions), 1, u64::from(TOPIC_PARTITIONS_MAX))?;
+        let topic = self.find(name).await?;
+        let now = self.store.topics_grow(topic.topic_id, partitions).await?;
+        self.remembered.remove(name);
+        match now {
+            None => Err(TopicError::Unknown { name: name.to_string() }),
+            Some(now) if now > partitions => {
+                Err(TopicError::Shrinks { name: name.to_string(), partitions: now })
+            }
+            Some(_) => self.find(name).await,
+        }
+    }
+
+    /// One page of topics by name.
+    pub async fn list(&self, after: &str) -> Result<Vec<Topic>, TopicError> {
+        Ok(self.store.topics_list(after, TOPICS_PAGE_MAX).await?)
+    }
+
+    /// The name of the topic that a partition belongs to, and its number there.
+    pub async fn name_of(&self, partition_id: PartitionId) -> Result<(String, u32), TopicError> {
+        let found = self.store.partitions_name(partition_id).await?;
+        found.ok_or_else(|| TopicError::Unknown { name: format!("of partition {partition_id}") })
+    }
+
+    /// A topic with where its partitions stand.
+    pub async fn describe(&self, name: &TopicName) -> Result<(Arc<Topic>, Vec<Partition>), TopicError> {
+        let topic = self.find(name).await?;
+        let partitions = self.store.partitions_describe(topic.topic_id).await?;
+        Ok((topic, partitions))
+    }
+}
+
+fn settings(request: &CreateTopic) -> Result<TopicSettings, TopicError> {
+    let defaults = TopicSettings::default();
+    let settings = TopicSettings {
+        payload_bytes_max: request.payload_bytes_max.unwrap_or(defaults.payload_bytes_max),
+        segment_messages: request.segment_messages.unwrap_or(defaults.segment_messages),
+        retention_age: request.retention_age_ms.map(Duration::from_millis),
+        retention_bytes: request.retention_bytes,
+        dedup_window: request.dedup_window_ms.map_or(defaults.dedup_window, Duration::from_millis),
+    };
+    let (segment_min, segment_max) = (u64::from(SEGMENT_MESSAGES_MIN), u64::from(SEGMENT_MESSAGES_MAX));
+    let window_max = DEDUP_WINDOW_MAX.as_millis() as u64;
+    let forever = i64::MAX as u64;
+    in_range("partitions", u64::from(request.partitions), 1, u64::from(TOPIC_PARTITIONS_MAX))?;
+    in_range(
+        "payload_bytes_max",
+        u64::from(settings.payload_bytes_max),
+        1,
+        u64::from(PAYLOAD_BYTES_MAX_MAX),
+    )?;
+    in_range("segment_messages", u64::from(settings.segment_messages), segment_min, segment_max)?;
+    in_range("retention_age_ms", request.retention_age_ms.unwrap_or(1), 1, forever)?;
+    in_range("retention_bytes", request.retention_bytes.unwrap_or(1), 1, forever)?;
+    in_range("dedup_window_ms", settings.dedup_window.as_millis() as u64, 1, window_max)?;
+    Ok(settings)
+}
+
+fn in_range(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), TopicError> {
+    match (min..=max).contains(&value) {
+        true => Ok(()),
+        false => Err(TopicError::Setting { field, min, max, value }),
+    }
+}

@@ -1,0 +1,242 @@
+//! `laneway serve`: a broker, on a private PostgreSQL unless a database is given.
+//!
+//! Starts in the order of the data (database, schema, broker, port) and ends in the opposite one. A second signal ends the
+//! process at once; the private PostgreSQL then stays up and the next broker adopts it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::Failure;
+use crate::broker::{Broker, Running};
+use crate::config::{DatabaseChoice, Exposure, LISTEN_DEFAULT, check_listen};
+use crate::limits::SHUTDOWN_TIMEOUT;
+use crate::postgres::{PrivatePostgres, Settings, Status, default_data_dir};
+use crate::server;
+use crate::store::{DatabaseSettings, StatementMode, Store};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  laneway serve\n  laneway serve --data-dir /srv/laneway --listen 127.0.0.1:9000\n  \
+    LANEWAY_DATABASE_URL=postgresql://laneway@db.internal/laneway?sslmode=verify-full laneway serve"
+)]
+pub(super) struct Serve {
+    /// Address to listen on; loopback only, unless --insecure-listen
+    #[arg(long, env = "LANEWAY_LISTEN", default_value = LISTEN_DEFAULT, value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// Allow an address that others can reach, although there is no authentication yet
+    #[arg(long, env = "LANEWAY_INSECURE_LISTEN")]
+    insecure_listen: bool,
+    /// A PostgreSQL (14 or newer) to use; absent: a private one
+    #[arg(long, env = "LANEWAY_DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    database_url: Option<String>,
+    /// Directory of the private PostgreSQL [default: /var/lib/laneway as root, else ~/.local/share/laneway]
+    #[arg(long, env = "LANEWAY_DATA_DIR", value_name = "DIR", conflicts_with = "database_url")]
+    data_dir: Option<PathBuf>,
+    /// Where initdb and postgres are [default: looked for on PATH and in the usual places]
+    #[arg(long, env = "LANEWAY_POSTGRES_BIN_DIR", value_name = "DIR", conflicts_with = "database_url")]
+    postgres_bin_dir: Option<PathBuf>,
+    #[command(flatten)]
+    tuning: Tuning,
+}
+
+/// Connections and timeouts.
+#[derive(Debug, Args)]
+struct Tuning {
+    /// Connections shared by readers and chores; about two per core of the database
+    #[arg(long, env = "LANEWAY_POOL_SIZE", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pool_size: u32,
+    /// Connections that publish, each owning some partitions; about one per core of the database
+    #[arg(long, env = "LANEWAY_APPENDERS", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    appenders: u16,
+    /// How long a request waits for a connection
+    #[arg(long, env = "LANEWAY_ACQUIRE_TIMEOUT", default_value = "5s", value_name = "DURATION")]
+    acquire_timeout: humantime::Duration,
+    /// How long one statement may take
+    #[arg(long, env = "LANEWAY_STATEMENT_TIMEOUT", default_value = "30s", value_name = "DURATION")]
+    statement_timeout: humantime::Duration,
+    /// How long one statement waits for a lock
+    #[arg(long, env = "LANEWAY_LOCK_TIMEOUT", default_value = "5s", value_name = "DURATION")]
+    lock_timeout: humantime::Duration,
+    /// For a transaction pooler such as PgBouncer in front of the database: unnamed statements only, no LISTEN
+    #[arg(long, env = "LANEWAY_NO_PREPARED_STATEMENTS")]
+    no_prepared_statements: bool,
+}
+
+impl Serve {
+    pub(super) async fn run(self) -> Result<(), Failure> {
+        crate::telemetry::start();
+        let exposure = if self.insecure_listen { Exposure::Insecure } else { Exposure::LoopbackOnly };
+        check_listen(self.listen, exposure)?;
+        let listener = TcpListener::bind(self.listen).await.map_err(|error| {
+            format!("cannot listen on {}: {error} (choose another --listen)", self.listen)
+        })?;
+        let signals = Signals::watch()?;
+        let postgres = match self.database() {
+            DatabaseChoice::Given { .. } => None,
+            DatabaseChoice::Private { data_dir, bin_dir } => Some(start_private(data_dir, bin_dir).await?),
+        };
+        let result = self.serve(listener, &signals, postgres.as_ref()).await;
+        if let Some(postgres) = postgres {
+            postgres.stop().await?; // last: until here somebody may have been writing
+        }
+        result
+    }
+
+    fn database(&self) -> DatabaseChoice {
+        match &self.database_url {
+            Some(url) => DatabaseChoice::Given { url: url.clone() },
+            None => DatabaseChoice::Private {
+                data_dir: self.data_dir.clone(),
+                bin_dir: self.postgres_bin_dir.clone(),
+            },
+        }
+    }
+
+    async fn serve(
+        &self,
+        listener: TcpListener,
+        signals: &Signals,
+        postgres: Option<&PrivatePostgres>,
+    ) -> Result<(), Failure> {
+        let url = match (postgres, &self.database_url) {
+            (Some(postgres), _) => postgres.url(),
+            (None, url) => url.clone().unwrap_or_default(),
+        };
+        let store = Store::new(self.tuning.settings(url))?;
+        let Some(ready) = signals.unless(prepare(&store)).await else { return Ok(()) };
+        ready?;
+        let status = postgres.map(PrivatePostgres::status);
+        let mut metrics = Registry::with_prefix("laneway");
+        store.register_metrics(&mut metrics);
+        let (broker, running) = Broker::start(store);
+        let address = listener.local_addr()?;
+        tracing::info!(%address, "listening");
+        let context = server::Context { broker, metrics: Arc::new(metrics), postgres: status.clone() };
+        serve_until_told(listener, context, signals, status, running).await
+    }
+}
+
+async fn start_private(
+    data_dir: Option<PathBuf>,
+    bin_dir: Option<PathBuf>,
+) -> Result<PrivatePostgres, Failure> {
+    let data_dir = match data_dir {
+        Some(data_dir) => data_dir,
+        None => default_data_dir()?,
+    };
+    tracing::info!(data_dir = %data_dir.display(), "starting the private PostgreSQL");
+    let mut settings = Settings::new(data_dir);
+    settings.bin_dir = bin_dir;
+    Ok(PrivatePostgres::start(settings).await?)
+}
+
+async fn prepare(store: &Store) -> Result<(), Failure> {
+    store.wait_until_reachable().await?;
+    store.migrate().await?;
+    Ok(())
+}
+
+/// Serves until a signal comes or the private PostgreSQL is beyond help, then ends everything in order.
+async fn serve_until_told(
+    listener: TcpListener,
+    context: server::Context,
+    signals: &Signals,
+    status: Option<watch::Receiver<Status>>,
+    running: Running,
+) -> Result<(), Failure> {
+    let stop = CancellationToken::new();
+    let mut serving = tokio::spawn(server::serve(listener, context, stop.clone()));
+    let verdict: Result<(), Failure> = tokio::select! {
+        () = signals.stopped() => {
+            tracing::info!("stopping");
+            Ok(())
+        }
+        error = beyond_help(status) => Err(error),
+        ended = &mut serving => Err(format!("the server ended by itself: {ended:?}").into()),
+    };
+    stop.cancel(); // the listener stops; requests under way go on
+    if !serving.is_finished() && tokio::time::timeout(SHUTDOWN_TIMEOUT, &mut serving).await.is_err() {
+        tracing::warn!("some requests did not end in time");
+        serving.abort();
+    }
+    running.stop(SHUTDOWN_TIMEOUT).await; // the last handles went with the server: appenders flush and return
+    verdict
+}
+
+/// Resolves when the private PostgreSQL has failed in a way that only a person can mend.
+async fn beyond_help(status: Option<watch::Receiver<Status>>) -> Failure {
+    let Some(mut status) = status else { return std::future::pending().await };
+    loop {
+        if let Status::Failed(error) = &*status.borrow_and_update() {
+            return error.to_string().into();
+        }
+        if status.changed().await.is_err() {
+            return std::future::pending().await; // the supervisor ends only when we stop it
+        }
+    }
+}
+
+impl Tuning {
+    fn settings(&self, url: String) -> DatabaseSettings {
+        DatabaseSettings {
+            url,
+            pool_size: self.pool_size,
+            acquire_timeout: *self.acquire_timeout,
+            statement_timeout: *self.statement_timeout,
+            lock_timeout: *self.lock_timeout,
+            appenders: usize::from(self.appenders),
+            statements: match self.no_prepared_statements {
+                true => StatementMode::Unnamed,
+                false => StatementMode::Prepared,
+            },
+        }
+    }
+}
+
+/// SIGTERM and Ctrl-C: the first asks to stop, the second ends the process at once.
+struct Signals {
+    asked: watch::Receiver<bool>,
+}
+
+impl Signals {
+    fn watch() -> Result<Self, Failure> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let (sender, asked) = watch::channel(false);
+        tokio::spawn(async move {
+            for round in 0..2 {
+                tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+                if round == 1 {
+                    tracing::warn!("told twice: ending at once");
+                    tokio::time::sleep(Duration::from_millis(10)).await; // the log line
+                    std::process::exit(1);
+                }
+                sender.send_replace(true);
+            }
+        });
+        Ok(Self { asked })
+    }
+
+    async fn stopped(&self) {
+        let mut asked = self.asked.clone();
+        // The sender lives as long as the process.
+        let _ended = asked.wait_for(|asked| *asked).await;
+    }
+
+    /// Runs something unless a signal comes first.
+    async fn unless<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            () = self.stopped() => None,
+            result = work => Some(result),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Who may ask. A browser on this machine can be made to call 127.0.0.1 by any page it visits; the page cannot forge
+//! `Host` and `Origin`. So both must name this machine, unless there is none to check (`curl` sends no `Origin`).
+
+use axum::extract::Request;
+use axum::http::{HeaderMap, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use laneway_client::{ErrorCode, Problem};
+
+use super::problem::Failure;
+
+/// Refuses requests that another site has sent or that were made under another name.
+pub(super) async fn check(request: Request, next: Next) -> Response {
+    match foreign(request.headers()) {
+        None => next.run(request).await,
+        Some((name, value)) => {
+            let detail = format!(
+                "{name} {value:?} is not one that this broker serves: it answers to this machine only"
+            );
+            Failure(Problem::new(ErrorCode::ForeignHost, detail).with_field(name)).into_response()
+        }
+    }
+}
+
+fn foreign(headers: &HeaderMap) -> Option<(&'static str, String)> {
+    let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    if let Some(host) = text(header::HOST).filter(|host| !is_local(host)) {
+        return Some(("Host", host));
+    }
+    let origin = text(header::ORIGIN)?;
+    let authority = origin.strip_prefix("http://").or(origin.strip_prefix("https://")).unwrap_or("");
+    (!is_local(authority)).then_some(("Origin", origin))
+}
+
+/// Names of this machine, with any port. An address is as good as a name: a page cannot rebind it.
+fn is_local(authority: &str) -> bool {
+    let host = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((v6, _)) => v6,
+        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
+    };
+    host.eq_ignore_ascii_case("localhost") || host.parse::<std::net::IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_pass() {
+        for good in ["localhost", "LOCALHOST:7420", "127.0.0.1:7420", "[::1]:7420", "[::1]", "10.0.0.7:80"] {
+            assert!(is_local(good), "{good}");
+        }
+        for bad in
+            ["", "evil.example", "evil.example:7420", "localhost.evil.example", "127.0.0.1.evil.example"]
+        {
+            assert!(!is_local(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The front door: one port for the HTTP API, health and metrics.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `mod` | the routes, the listener, how it ends |
+//! | `guard` | who may ask: `Host` and `Origin` |
+//! | `problem` | the one place where an error becomes a code and a status |
+//! | `health`, `topics`, `messages` | the routes |
+//!
+//! Knows no SQL. Every answer that is not a success is `application/problem+json`.
+
+mod guard;
+mod health;
+mod messages;
+mod problem;
+mod topics;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{get, post};
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::broker::Broker;
+use crate::limits::HTTP_BODY_BYTES_MAX;
+use crate::postgres::Status;
+
+/// What every route can reach.
+#[derive(Debug, Clone)]
+pub struct Context {
+    pub broker: Broker,
+    pub metrics: Arc<Registry>,
+    /// Of the private PostgreSQL, where there is one.
+    pub postgres: Option<tokio::sync::watch::Receiver<Status>>,
+}
+
+/// All routes.
+pub fn router(context: Context) -> Router {
+    Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(health::metrics))
+        .route("/v1/topics", post(topics::create).get(topics::list))
+        .route("/v1/topics/{topic}", get(topics::show))
+        .route("/v1/topics/{topic}/messages", post(messages::publish))
+        .route("/v1/topics/{topic}/partitions/{partition}/messages", get(messages::list))
+        .route("/v1/traces/{trace_id}/messages", get(messages::trace))
+        .fallback(problem::unknown_route)
+        .method_not_allowed_fallback(problem::method_not_allowed)
+        .layer(DefaultBodyLimit::max(HTTP_BODY_BYTES_MAX))
+        .layer(axum::middleware::from_fn(problem::in_time))
+        .layer(axum::middleware::from_fn(guard::check))
+        .with_state(context)
+}
+
+/// Serves until told to stop, then lets requests under way end.
+pub async fn serve(listener: TcpListener, context: Context, stop: CancellationToken) -> std::io::Result<()> {
+    let service = router(context).into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await
+}

@@ -1,0 +1,79 @@
+//! `/v1/topics`: made, listed and shown.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use laneway_client::TopicName;
+use laneway_client::topic::{CreateTopic, PartitionDescription, TopicDescription, TopicDetail, TopicList};
+use serde::Deserialize;
+
+use super::Context;
+use super::problem::{Body, Failure, Path, Query};
+use crate::broker::topics::TopicError;
+use crate::limits::TOPICS_PAGE_MAX;
+use crate::store::partitions::Partition;
+use crate::store::topics::Topic;
+
+pub(super) async fn create(
+    State(context): State<Context>,
+    Body(request): Body<CreateTopic>,
+) -> Result<(StatusCode, Json<TopicDetail>), Failure> {
+    let topic = context.broker.topics.create(&request).await?;
+    let partitions = context.broker.store.partitions_describe(topic.topic_id).await?;
+    Ok((StatusCode::CREATED, Json(detail(&topic, &partitions))))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    #[serde(default)]
+    after: String,
+}
+
+pub(super) async fn list(
+    State(context): State<Context>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<TopicList>, Failure> {
+    let found = context.broker.topics.list(&query.after).await?;
+    let is_full_page = found.len() as i64 == TOPICS_PAGE_MAX;
+    let next = found.last().filter(|_| is_full_page).map(|topic| topic.name.clone());
+    Ok(Json(TopicList { topics: found.iter().map(description).collect(), next }))
+}
+
+pub(super) async fn show(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+) -> Result<Json<TopicDetail>, Failure> {
+    let name = topic_name(name)?;
+    let (topic, partitions) = context.broker.topics.describe(&name).await?;
+    Ok(Json(detail(&topic, &partitions)))
+}
+
+/// A name from a path; a name that breaks the rule is refused with the rule.
+pub(super) fn topic_name(name: String) -> Result<TopicName, Failure> {
+    TopicName::new(name).map_err(|error| TopicError::Name(error).into())
+}
+
+fn description(topic: &Topic) -> TopicDescription {
+    TopicDescription {
+        name: topic.name.clone(),
+        partitions: topic.partitions.len() as u32,
+        payload_bytes_max: topic.settings.payload_bytes_max,
+        segment_messages: topic.settings.segment_messages,
+        retention_age_ms: topic.settings.retention_age.map(|age| age.as_millis() as u64),
+        retention_bytes: topic.settings.retention_bytes,
+        dedup_window_ms: topic.settings.dedup_window.as_millis() as u64,
+        created_at: topic.created_at.to_string(),
+    }
+}
+
+fn detail(topic: &Topic, partitions: &[Partition]) -> TopicDetail {
+    let partition = |partition: &Partition| PartitionDescription {
+        partition: partition.number,
+        start_offset: partition.start_offset.0,
+        next_offset: partition.next_offset.0,
+        stored_bytes: partition.stored_bytes,
+        last_published_at: partition.last_published_at.map(|at| at.to_string()),
+    };
+    TopicDetail { topic: description(topic), partition_details: partitions.iter().map(partition).collect() }
+}

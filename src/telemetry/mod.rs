@@ -1,0 +1,19 @@
+//! Logs: pretty on a terminal, JSON otherwise, always on standard error. `LANEWAY_LOG` filters, like `info,laneway=debug`.
+
+use std::io::IsTerminal as _;
+
+use tracing_subscriber::EnvFilter;
+
+/// The environment variable that filters logs.
+pub const FILTER: &str = "LANEWAY_LOG";
+
+/// Starts logging. Called once, by commands that run for long.
+pub fn start() {
+    let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if std::io::stderr().is_terminal() {
+        builder.with_target(false).init();
+    } else {
+        builder.json().flatten_event(true).init();
+    }
+}

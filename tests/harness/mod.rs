@@ -1,0 +1,22 @@
+//! What every test of the real thing needs: a PostgreSQL, a database of its own, a broker on it, a server process.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `source` | which PostgreSQL the tests use, and why |
+//! | `shared` | one local server for all test processes of a run, ended when the last of them has ended |
+//! | `database` | a database per test, cloned from one migrated template |
+//! | `produce` | units and messages to publish |
+//! | `process` | the `laneway` binary, run as people run it |
+//! | `wait` | waiting for an event, never for a time |
+
+#![allow(dead_code, clippy::unwrap_used, clippy::too_many_lines)]
+
+pub mod database;
+pub mod process;
+pub mod produce;
+pub mod shared;
+pub mod source;
+pub mod wait;
+
+pub use database::TestDatabase;
+pub use process::Server;
