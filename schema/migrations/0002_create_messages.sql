@@ -29,6 +29,7 @@ CREATE TABLE laneway.segment (
     end_offset          bigint NOT NULL,
     state               laneway.segment_state NOT NULL DEFAULT 'attached',
     bytes               bigint,
+    end_bytes_total     bigint,
     first_published_at  timestamptz,
     last_published_at   timestamptz,
     created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -39,6 +40,7 @@ CREATE TABLE laneway.segment (
 );
 COMMENT ON TABLE laneway.segment IS 'Which table holds which offsets of a partition, from when to when, and how large it is.';
 COMMENT ON COLUMN laneway.segment.state IS 'attached: takes inserts. retired: below start_offset, to be detached. detached: to be dropped.';
+COMMENT ON COLUMN laneway.segment.end_bytes_total IS 'Once sealed: bytes of all messages ever published below end_offset.';
 COMMENT ON COLUMN laneway.segment.sealed_at IS 'When it was seen full: its bytes and time range are final from here on.';
 
 -- Each flush inserts one head per partition it wrote; the newest wins, older ones are thinned and serve as time index.

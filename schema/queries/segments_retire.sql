@@ -4,7 +4,7 @@
 -- Order: partitions_lock_waiting in a statement before this one; a statement that waited for the lock would still see
 -- the catalogue as it was before the wait. Locks the segment row.
 WITH oldest AS (
-    SELECT s.segment_id, s.end_offset, s.bytes
+    SELECT s.segment_id, s.end_offset, s.end_bytes_total
     FROM laneway.segment s
     WHERE s.partition_id = $1 AND s.state = 'attached'
     ORDER BY s.first_offset
@@ -15,10 +15,10 @@ retired AS (
     SET state = 'retired'
     FROM oldest
     WHERE s.segment_id = oldest.segment_id AND s.segment_id = $2 AND s.sealed_at IS NOT NULL
-    RETURNING oldest.end_offset, oldest.bytes
+    RETURNING oldest.end_offset, oldest.end_bytes_total
 )
 UPDATE laneway.partition p
-SET start_offset = retired.end_offset, start_bytes_total = p.start_bytes_total + retired.bytes
+SET start_offset = retired.end_offset, start_bytes_total = retired.end_bytes_total
 FROM retired
 WHERE p.partition_id = $1
 RETURNING p.start_offset

@@ -35,6 +35,9 @@ pub(super) struct Serve {
     /// Allow an address that others can reach, although there is no authentication yet
     #[arg(long, env = "LANEWAY_INSECURE_LISTEN")]
     insecure_listen: bool,
+    /// A name, beside localhost and addresses, under which browsers and clients may ask; can be given several times
+    #[arg(long = "allow-host", env = "LANEWAY_ALLOW_HOST", value_delimiter = ',', value_name = "NAME")]
+    allowed_hosts: Vec<String>,
     /// A PostgreSQL (14 or newer) to use; absent: a private one
     #[arg(long, env = "LANEWAY_DATABASE_URL", value_name = "URL", hide_env_values = true)]
     database_url: Option<String>,
@@ -120,7 +123,9 @@ impl Serve {
         let (broker, running) = Broker::start(store);
         let address = listener.local_addr()?;
         tracing::info!(%address, "listening");
-        let context = server::Context { broker, metrics: Arc::new(metrics), postgres: status.clone() };
+        let allowed_hosts = self.allowed_hosts.clone().into();
+        let context =
+            server::Context { broker, metrics: Arc::new(metrics), allowed_hosts, postgres: status.clone() };
         serve_until_told(listener, context, signals, status, running).await
     }
 }

@@ -1,44 +1,48 @@
 //! Who may ask. A browser on this machine can be made to call 127.0.0.1 by any page it visits; the page cannot forge
-//! `Host` and `Origin`. So both must name this machine, unless there is none to check (`curl` sends no `Origin`).
+//! `Host` and `Origin`. So both must name this machine or a host that the operator allows, unless there is none to check
+//! (`curl` sends no `Origin`).
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use laneway_client::{ErrorCode, Problem};
 
+use super::Context;
 use super::problem::Failure;
 
 /// Refuses requests that another site has sent or that were made under another name.
-pub(super) async fn check(request: Request, next: Next) -> Response {
-    match foreign(request.headers()) {
+pub(super) async fn check(State(context): State<Context>, request: Request, next: Next) -> Response {
+    match foreign(request.headers(), &context.allowed_hosts) {
         None => next.run(request).await,
         Some((name, value)) => {
             let detail = format!(
                 "{name} {value:?} is not one that this broker serves: it answers to this machine only"
             );
-            Failure(Problem::new(ErrorCode::ForeignHost, detail).with_field(name)).into_response()
+            Failure::from(Problem::new(ErrorCode::ForeignHost, detail).with_field(name)).into_response()
         }
     }
 }
 
-fn foreign(headers: &HeaderMap) -> Option<(&'static str, String)> {
+fn foreign(headers: &HeaderMap, allowed: &[String]) -> Option<(&'static str, String)> {
     let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    if let Some(host) = text(header::HOST).filter(|host| !is_local(host)) {
+    if let Some(host) = text(header::HOST).filter(|host| !is_allowed(host, allowed)) {
         return Some(("Host", host));
     }
     let origin = text(header::ORIGIN)?;
     let authority = origin.strip_prefix("http://").or(origin.strip_prefix("https://")).unwrap_or("");
-    (!is_local(authority)).then_some(("Origin", origin))
+    (!is_allowed(authority, allowed)).then_some(("Origin", origin))
 }
 
-/// Names of this machine, with any port. An address is as good as a name: a page cannot rebind it.
-fn is_local(authority: &str) -> bool {
+/// Names of this machine and those that were allowed, with any port. An address is as good as a name: a page cannot rebind it.
+fn is_allowed(authority: &str, allowed: &[String]) -> bool {
     let host = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((v6, _)) => v6,
         None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
     };
-    host.eq_ignore_ascii_case("localhost") || host.parse::<std::net::IpAddr>().is_ok()
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<std::net::IpAddr>().is_ok()
+        || allowed.iter().any(|name| name.eq_ignore_ascii_case(host))
 }
 
 #[cfg(test)]
@@ -46,14 +50,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_this_machine_pass() {
+    fn only_names_of_this_machine_and_allowed_ones_pass() {
         for good in ["localhost", "LOCALHOST:7420", "127.0.0.1:7420", "[::1]:7420", "[::1]", "10.0.0.7:80"] {
-            assert!(is_local(good), "{good}");
+            assert!(is_allowed(good, &[]), "{good}");
         }
         for bad in
             ["", "evil.example", "evil.example:7420", "localhost.evil.example", "127.0.0.1.evil.example"]
         {
-            assert!(!is_local(bad), "{bad}");
+            assert!(!is_allowed(bad, &[]), "{bad}");
         }
+        let allowed = ["bus.internal".to_owned()];
+        assert!(is_allowed("Bus.Internal:7420", &allowed));
+        assert!(!is_allowed("bus.internal.evil.example", &allowed));
     }
 }

@@ -17,7 +17,7 @@ pub(super) async fn readyz(State(context): State<Context>) -> Result<&'static st
     if let Some(status) = &context.postgres
         && let Some(sentence) = trouble(&status.borrow())
     {
-        return Err(Failure(Problem::new(ErrorCode::Unavailable, sentence)));
+        return Err(Failure::from(Problem::new(ErrorCode::Unavailable, sentence)));
     }
     context.broker.store.ping().await?;
     Ok("ready\n")
@@ -41,6 +41,6 @@ pub(super) async fn metrics(State(context): State<Context>) -> Response {
             ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
                 .into_response()
         }
-        Err(error) => Failure(Problem::new(ErrorCode::Internal, error.to_string())).into_response(),
+        Err(error) => Failure::from(Problem::new(ErrorCode::Internal, error.to_string())).into_response(),
     }
 }

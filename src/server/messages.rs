@@ -71,7 +71,7 @@ fn result(published: Published) -> PublishResult {
             PublishResult { partition, offset: offset.map(|offset| offset.0), duplicate: true, error: None }
         }
         Err(error) => {
-            PublishResult { partition, offset: None, duplicate: false, error: Some(Failure::from(error).0) }
+            PublishResult { partition, offset: None, duplicate: false, error: Some(*Failure::from(error).0) }
         }
     }
 }
@@ -98,7 +98,7 @@ pub(super) async fn list(
     let partition_id = *topic.partitions.get(partition as usize).ok_or_else(|| {
         let detail =
             format!("topic {} has {partitions} partitions, so there is no partition {partition}", topic.name);
-        Failure(Problem::new(ErrorCode::PartitionOutOfRange, detail).with_field("partition"))
+        Failure::from(Problem::new(ErrorCode::PartitionOutOfRange, detail).with_field("partition"))
     })?;
     let messages = read(&context, partition_id, &query).await?;
     let messages = messages.into_iter().map(|message| stored(&topic.name, partition, message)).collect();

@@ -34,6 +34,8 @@ use crate::postgres::Status;
 pub struct Context {
     pub broker: Broker,
     pub metrics: Arc<Registry>,
+    /// Names, beside those of this machine, under which the broker may be asked.
+    pub allowed_hosts: Arc<[String]>,
     /// Of the private PostgreSQL, where there is one.
     pub postgres: Option<tokio::sync::watch::Receiver<Status>>,
 }
@@ -53,7 +55,7 @@ pub fn router(context: Context) -> Router {
         .method_not_allowed_fallback(problem::method_not_allowed)
         .layer(DefaultBodyLimit::max(HTTP_BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn(problem::in_time))
-        .layer(axum::middleware::from_fn(guard::check))
+        .layer(axum::middleware::from_fn_with_state(context.clone(), guard::check))
         .with_state(context)
 }
 

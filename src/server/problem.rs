@@ -18,7 +18,13 @@ use crate::store::Error as StoreError;
 
 /// An error as HTTP carries it.
 #[derive(Debug)]
-pub(super) struct Failure(pub Problem);
+pub(super) struct Failure(pub Box<Problem>);
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self(Box::new(problem))
+    }
+}
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
@@ -47,7 +53,7 @@ impl From<StoreError> for Failure {
                 ErrorCode::Internal
             }
         };
-        Self(Problem::new(code, error.to_string()))
+        Self::from(Problem::new(code, error.to_string()))
     }
 }
 
@@ -66,7 +72,7 @@ impl From<TopicError> for Failure {
             TopicError::Unknown { .. } => Problem::new(ErrorCode::UnknownTopic, detail).with_field("topic"),
             TopicError::Store(error) => return error.into(),
         };
-        Self(problem)
+        Self::from(problem)
     }
 }
 
@@ -83,7 +89,7 @@ impl From<PublishError> for Failure {
             }
             PublishError::Topic(error) => return error.into(),
         };
-        Self(problem)
+        Self::from(problem)
     }
 }
 
@@ -116,7 +122,7 @@ impl From<AppendError> for Failure {
         if let AppendError::SequenceGap { expected } = error {
             problem.expected = Some(expected.0);
         }
-        Self(problem)
+        Self::from(problem)
     }
 }
 
@@ -127,9 +133,9 @@ impl From<ReadError> for Failure {
             ReadError::OutOfRange { start } => {
                 let mut problem = Problem::new(ErrorCode::OutOfRange, detail).with_field("from");
                 problem.start = Some(start.0);
-                Self(problem)
+                Self::from(problem)
             }
-            ReadError::UnknownPartition => Self(Problem::new(ErrorCode::UnknownTopic, detail)),
+            ReadError::UnknownPartition => Self::from(Problem::new(ErrorCode::UnknownTopic, detail)),
             ReadError::Store(error) => error.into(),
         }
     }
@@ -156,35 +162,35 @@ impl From<JsonRejection> for Failure {
             StatusCode::PAYLOAD_TOO_LARGE => ErrorCode::TooLarge,
             _ => ErrorCode::Malformed,
         };
-        Self(Problem::new(code, rejection.body_text()))
+        Self::from(Problem::new(code, rejection.body_text()))
     }
 }
 
 impl From<QueryRejection> for Failure {
     fn from(rejection: QueryRejection) -> Self {
-        Self(Problem::new(ErrorCode::Malformed, rejection.body_text()))
+        Self::from(Problem::new(ErrorCode::Malformed, rejection.body_text()))
     }
 }
 
 impl From<PathRejection> for Failure {
     fn from(rejection: PathRejection) -> Self {
-        Self(Problem::new(ErrorCode::Malformed, rejection.body_text()))
+        Self::from(Problem::new(ErrorCode::Malformed, rejection.body_text()))
     }
 }
 
 /// A value of a request that is not of its form.
 pub(super) fn malformed(field: impl Into<String>, detail: impl Into<String>) -> Failure {
-    Failure(Problem::new(ErrorCode::Malformed, detail).with_field(field))
+    Failure::from(Problem::new(ErrorCode::Malformed, detail).with_field(field))
 }
 
 pub(super) async fn unknown_route(request: Request) -> Failure {
     let detail = format!("there is nothing at {}", request.uri().path());
-    Failure(Problem::new(ErrorCode::UnknownRoute, detail))
+    Failure::from(Problem::new(ErrorCode::UnknownRoute, detail))
 }
 
 pub(super) async fn method_not_allowed(request: Request) -> Failure {
     let detail = format!("{} does not take {}", request.uri().path(), request.method());
-    Failure(Problem::new(ErrorCode::MethodNotAllowed, detail))
+    Failure::from(Problem::new(ErrorCode::MethodNotAllowed, detail))
 }
 
 /// Answers a request that takes too long; what it has handed to the appender goes on.
@@ -193,7 +199,7 @@ pub(super) async fn in_time(request: Request, next: Next) -> Response {
         Ok(response) => response,
         Err(_) => {
             let detail = "the broker did not answer in time; the request may still be carried out";
-            Failure(Problem::new(ErrorCode::OutcomeUnknown, detail)).into_response()
+            Failure::from(Problem::new(ErrorCode::OutcomeUnknown, detail)).into_response()
         }
     }
 }

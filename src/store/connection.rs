@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use dashmap::DashMap;
-use futures_util::future::join4;
+use futures_util::future::{join3, join4};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
@@ -106,7 +106,10 @@ impl Connection {
                 Ok(statement) => self.client.execute(&statement, params).await,
                 Err(error) => Err(error),
             },
-            StatementMode::Unnamed => self.client.execute_typed(query.sql, &typed(params, query.types)).await,
+            StatementMode::Unnamed => {
+                let params = typed(params, query.types);
+                self.alone(self.client.execute_typed(query.sql, &params)).await
+            }
         };
         self.times.record(query.name, started.elapsed(), result.is_ok());
         result.map_err(|error| Error::classify(&error, Effect::Possible))
@@ -121,7 +124,8 @@ impl Connection {
     ) -> Result<Vec<Row>, Error> {
         let started = Instant::now();
         let sql = template.fill(integers);
-        let result = self.client.query_typed(&sql, &typed(params, template.types)).await;
+        let params = typed(params, template.types);
+        let result = self.alone(self.client.query_typed(&sql, &params)).await;
         self.times.record(template.name, started.elapsed(), result.is_ok());
         result.map_err(|error| Error::classify(&error, Effect::None))
     }
@@ -187,8 +191,32 @@ impl Connection {
                 let statement = self.statement(query).await?;
                 self.client.query(&statement, params).await
             }
-            StatementMode::Unnamed => self.client.query_typed(query.sql, &typed(params, query.types)).await,
+            StatementMode::Unnamed => {
+                let params = typed(params, query.types);
+                self.alone(self.client.query_typed(query.sql, &params)).await
+            }
         }
+    }
+
+    /// Behind a pooler a statement of its own is a transaction of its own, because timeouts hold for a transaction only.
+    /// Inside one that is open already, it is just sent. One round trip either way.
+    async fn alone<T>(
+        &self,
+        statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, tokio_postgres::Error> {
+        if self.mode == StatementMode::Prepared || self.dirty.load(Ordering::Relaxed) {
+            return statement.await;
+        }
+        self.mark_dirty();
+        let (begun, result, committed) =
+            join3(self.batch(&self.begin), statement, self.batch("COMMIT")).await;
+        if !self.client.is_closed() {
+            self.mark_clean();
+        }
+        begun?;
+        let result = result?;
+        committed?;
+        Ok(result)
     }
 
     /// A whole transaction of two statements in one round trip.

@@ -61,6 +61,7 @@ fn settings(directory: &Path) -> Settings {
     settings
 }
 
+#[allow(clippy::zombie_processes)] // it outlives us on purpose
 fn leave_watchdog(directory: &Path, pid: i32) {
     let script = r#"
         sleep 5

@@ -174,6 +174,20 @@ impl Queues {
         queue.coverage = coverage;
     }
 
+    /// Tables could not be made. What still fits into those that exist goes on; otherwise returns the units that must fail.
+    pub fn uncovered(&mut self, partition_id: PartitionId) -> Vec<Pending> {
+        match &mut self.queue(partition_id).coverage {
+            Coverage::Known { growth, .. } => {
+                *growth = Growth::Idle;
+                Vec::new()
+            }
+            coverage @ (Coverage::Unknown | Coverage::Asked) => {
+                *coverage = Coverage::Unknown;
+                self.drain_partition(partition_id)
+            }
+        }
+    }
+
     /// Whether the next segment should be made now; asked at most once until it is answered.
     pub fn wants_growth(&mut self, partition_id: PartitionId) -> bool {
         match &mut self.queue(partition_id).coverage {

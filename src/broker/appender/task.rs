@@ -311,7 +311,8 @@ impl Task {
     /// The commit may have happened: what is idempotent is sent again, the rest is admitted to be unknown.
     fn on_unknown(&mut self, plan: Plan, error: &Error) {
         tracing::warn!(%error, "a flush ended in doubt");
-        self.drop_unusable();
+        // Not asked whether it is usable: it may not know yet that it is dead, and what it is given next would be in doubt.
+        self.drop_connection();
         let reason = error.to_string();
         for Taken { partition_id, mut units } in plan.batches {
             for pending in &mut units {
@@ -337,9 +338,13 @@ impl Task {
 
     fn drop_unusable(&mut self) {
         if matches!(&self.connection, Link::Up(connection) if !connection.is_usable()) {
-            let reason = "the connection was lost".into();
-            self.connection = Link::Down { retry_at: Instant::now(), pause: RECONNECT_PAUSE_MIN, reason };
+            self.drop_connection();
         }
+    }
+
+    fn drop_connection(&mut self) {
+        let reason = "the connection was lost".into();
+        self.connection = Link::Down { retry_at: Instant::now(), pause: RECONNECT_PAUSE_MIN, reason };
     }
 
     async fn on_event(&mut self, event: Event) {
@@ -355,8 +360,7 @@ impl Task {
             }
             Event::Covered { partition_id, answer: Err(error) } => {
                 tracing::warn!(%error, partition = %partition_id, "tables could not be made");
-                self.queues.covered(partition_id, Coverage::Unknown);
-                let units = self.queues.drain_partition(partition_id);
+                let units = self.queues.uncovered(partition_id);
                 if !units.is_empty() {
                     self.on_unavailable(
                         Plan { batches: vec![Taken { partition_id, units }] },

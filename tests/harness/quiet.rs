@@ -1,0 +1,53 @@
+//! A broker without its chores, so that a test decides when segments are sealed, heads thinned and tables dropped.
+
+use laneway::broker::Broker;
+use laneway::broker::appender::{Appender, Chore};
+use laneway::broker::publish::Publisher;
+use laneway::broker::reader::Reader;
+use laneway::broker::topics::Topics;
+use laneway::store::Store;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// A broker that publishes and reads, and does nothing by itself.
+pub struct QuietBroker {
+    broker: Broker,
+    _chores: mpsc::Receiver<Chore>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl QuietBroker {
+    pub fn start(store: Store) -> Self {
+        let Appender { handle, chores, tasks } = Appender::start(&store);
+        let topics = Topics::new(store.clone());
+        let publisher = Publisher::new(topics.clone(), handle.clone());
+        let reader = Reader::new(store.clone());
+        let broker = Broker { store, topics, publisher, appender: handle, reader };
+        Self { broker, _chores: chores, tasks }
+    }
+
+    /// Ends it: its appenders write what they hold.
+    pub async fn stop(self) {
+        drop(self.broker);
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+    }
+}
+
+impl std::ops::Deref for QuietBroker {
+    type Target = Broker;
+
+    fn deref(&self) -> &Broker {
+        &self.broker
+    }
+}
+
+/// Seals every segment that is full. Returns how many.
+pub async fn seal(store: &Store) -> usize {
+    let mut sealed = 0;
+    for partition_id in store.segments_full().await.unwrap() {
+        sealed += store.segments_seal(partition_id).await.unwrap().len();
+    }
+    sealed
+}
