@@ -17,6 +17,9 @@ CREATE TABLE laneway.trace_cut (
     cut_id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     from_at     timestamptz NOT NULL UNIQUE,
     to_at       timestamptz NOT NULL CHECK (to_at > from_at),
-    closed_at   timestamptz
+    closed_at   timestamptz,
+    checked_at  timestamptz
 );
 COMMENT ON TABLE laneway.trace_cut IS 'The catalogue of the cuts: trace_block_c<cut_id> holds the blocks of [from_at, to_at).';
+COMMENT ON COLUMN laneway.trace_cut.closed_at IS 'When it was frozen: it takes no more blocks.';
+COMMENT ON COLUMN laneway.trace_cut.checked_at IS 'When it was last seen how many of its blocks still have messages.';

@@ -8,6 +8,7 @@
 //! | `topics`, `partitions` | names, settings, where partitions start and end |
 //! | `flush` | the one transaction that publishes |
 //! | `segments`, `retention`, `upkeep` | the tables that hold messages, from their making to their dropping |
+//! | `trace_cuts` | the tables of the trace index, likewise |
 //! | `messages`, `traces`, `deduplication` | reading by offset, time and trace; what was published already |
 //!
 //! Invariant: a caller can always tell `nothing happened` from `outcome unknown`; see [`Error`].
@@ -29,6 +30,7 @@ pub mod segments;
 mod timing;
 mod tls;
 pub mod topics;
+pub mod trace_cuts;
 pub mod traces;
 pub mod upkeep;
 

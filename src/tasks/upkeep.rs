@@ -61,6 +61,7 @@ impl Upkeep {
         };
         connection.trace_cuts_extend().await?;
         connection.trace_cuts_tidy().await?;
+        connection.trace_cuts_shrink().await?;
         connection.segments_freeze().await?;
         self.connection = Some(connection);
         Ok(())

@@ -6,3 +6,4 @@
 mod harness;
 
 mod appender;
+mod trace_index;
