@@ -7,6 +7,7 @@ use bytes::Bytes;
 use laneway::bench::database::Database;
 use laneway::broker::Broker;
 use laneway::broker::message::Draft;
+use laneway::broker::publish::Addressed;
 use laneway::ids::{Offset, TraceId};
 use laneway::limits::SHUTDOWN_TIMEOUT;
 use laneway::store::messages::ReadLimit;
@@ -31,8 +32,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         payload: Bytes::from_static(text.as_bytes()),
         ..Draft::default()
     };
-    let drafts = ["placed", "paid", "shipped"].map(|text| (None, order(text))).to_vec();
-    let published = broker.publisher.publish(&TopicName::new(&name)?, drafts).await?;
+    let drafts =
+        ["placed", "paid", "shipped"].map(|text| Addressed { draft: order(text), ..Addressed::default() });
+    let published = broker.publisher.publish(&TopicName::new(&name)?, None, drafts.to_vec()).await?;
     let partition = published[0].partition;
     println!("the key customer-7 lives in partition {partition} of {name}");
 

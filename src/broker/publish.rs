@@ -9,10 +9,10 @@ use laneway_client::TopicName;
 use laneway_client::routing;
 use rand::Rng as _;
 
-use super::appender::{AppendError, AppendResult, AppenderHandle, Unit};
+use super::appender::{AppendError, AppendResult, AppenderHandle, ProducerRun, Unit};
 use super::message::{Draft, InvalidMessage, NewMessage};
 use super::topics::{TopicError, Topics};
-use crate::ids::Offset;
+use crate::ids::{Offset, ProducerId, Sequence};
 use crate::store::topics::Topic;
 
 /// Why nothing of a publish was written.
@@ -26,8 +26,37 @@ pub enum PublishError {
         "message {index}: topic {topic} has {partitions} partitions, so there is no partition {partition}"
     )]
     PartitionOutOfRange { index: usize, topic: String, partition: u32, partitions: u32 },
+    #[error("message {index}: {fault}")]
+    Sequence { index: usize, fault: SequenceFault },
     #[error(transparent)]
     Topic(#[from] TopicError),
+}
+
+/// How the numbering of a publish breaks its rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SequenceFault {
+    #[error("a producer that gives its id numbers every message: sequence is missing")]
+    Missing,
+    #[error("a sequence means nothing without a producer_id")]
+    WithoutProducer,
+    #[error("sequences start at 0")]
+    Negative,
+    #[error("within one publish, the sequences of a partition follow each other: expected {expected}")]
+    Gap { expected: i64 },
+    #[error(
+        "a producer that numbers its messages decides their partition: give partition, key or transaction_id"
+    )]
+    Homeless,
+}
+
+/// A message with where it goes and its number, as the producer says.
+#[derive(Debug, Clone, Default)]
+pub struct Addressed {
+    /// Explicit partition; wins over the key.
+    pub partition: Option<u32>,
+    /// Its number among those that the producer sends to its partition.
+    pub sequence: Option<i64>,
+    pub draft: Draft,
 }
 
 /// What became of one message.
@@ -58,6 +87,7 @@ pub struct Publisher {
 struct Share {
     indexes: Vec<usize>,
     messages: Vec<NewMessage>,
+    first_sequence: Option<i64>,
 }
 
 impl Publisher {
@@ -69,16 +99,19 @@ impl Publisher {
     pub async fn publish(
         &self,
         topic: &TopicName,
-        drafts: Vec<(Option<u32>, Draft)>,
+        producer_id: Option<ProducerId>,
+        drafts: Vec<Addressed>,
     ) -> Result<Vec<Published>, PublishError> {
         if drafts.is_empty() {
             return Err(PublishError::Empty);
         }
         let messages = drafts.len();
         let topic = self.topics.find(topic).await?;
-        let shares = share_out(&topic, drafts)?;
-        let submitted: Vec<_> =
-            shares.into_iter().map(|(partition, share)| self.submit(&topic, partition, share)).collect();
+        let shares = share_out(&topic, producer_id, drafts)?;
+        let submitted: Vec<_> = shares
+            .into_iter()
+            .map(|(partition, share)| self.submit(&topic, partition, producer_id, share))
+            .collect();
         let mut published: Vec<Option<Published>> = vec![None; messages];
         for (partition, indexes, result) in join_all(submitted).await {
             place(&mut published, partition, &indexes, result);
@@ -91,12 +124,16 @@ impl Publisher {
         &self,
         topic: &Topic,
         partition: u32,
+        producer_id: Option<ProducerId>,
         share: Share,
     ) -> impl Future<Output = (u32, Vec<usize>, AppendResult)> + use<> {
+        let run = producer_id
+            .zip(share.first_sequence)
+            .map(|(producer_id, first)| ProducerRun { producer_id, first_sequence: Sequence(first) });
         let unit = Unit {
             partition_id: topic.partitions[partition as usize],
             messages: share.messages,
-            run: None,
+            run,
             dedup_window: topic.settings.dedup_window,
         };
         let submitted = self.appender.submit(unit);
@@ -112,24 +149,55 @@ impl Publisher {
 }
 
 /// Checks and routes every message. Those without a home of their own stay together in one partition.
-fn share_out(topic: &Topic, drafts: Vec<(Option<u32>, Draft)>) -> Result<BTreeMap<u32, Share>, PublishError> {
+fn share_out(
+    topic: &Topic,
+    producer_id: Option<ProducerId>,
+    drafts: Vec<Addressed>,
+) -> Result<BTreeMap<u32, Share>, PublishError> {
     let partitions = topic.partitions.len() as u32;
     let homeless = rand::rng().random_range(0..partitions);
     let mut shares: BTreeMap<u32, Share> = BTreeMap::new();
-    for (index, (explicit, draft)) in drafts.into_iter().enumerate() {
-        if let Some(partition) = explicit.filter(|partition| *partition >= partitions) {
+    for (index, Addressed { partition, sequence, draft }) in drafts.into_iter().enumerate() {
+        if let Some(partition) = partition.filter(|partition| *partition >= partitions) {
             let topic = topic.name.clone();
             return Err(PublishError::PartitionOutOfRange { index, topic, partition, partitions });
         }
         let message = draft
             .check(topic.settings.payload_bytes_max)
             .map_err(|rule| PublishError::Invalid { index, rule })?;
-        let home = routing::route(explicit, message.key(), message.transaction_id(), partitions);
+        let home = routing::route(partition, message.key(), message.transaction_id(), partitions);
+        if producer_id.is_some() && home.is_none() {
+            return Err(PublishError::Sequence { index, fault: SequenceFault::Homeless });
+        }
         let share = shares.entry(home.unwrap_or(homeless)).or_default();
+        share.number(producer_id, sequence).map_err(|fault| PublishError::Sequence { index, fault })?;
         share.indexes.push(index);
         share.messages.push(message);
     }
     Ok(shares)
+}
+
+impl Share {
+    /// Checks that the next message is numbered as the producer has promised.
+    fn number(
+        &mut self,
+        producer_id: Option<ProducerId>,
+        sequence: Option<i64>,
+    ) -> Result<(), SequenceFault> {
+        match (producer_id, sequence) {
+            (None, None) => Ok(()),
+            (None, Some(_)) => Err(SequenceFault::WithoutProducer),
+            (Some(_), None) => Err(SequenceFault::Missing),
+            (Some(_), Some(..0)) => Err(SequenceFault::Negative),
+            (Some(_), Some(sequence)) => {
+                let first = *self.first_sequence.get_or_insert(sequence);
+                match first + self.messages.len() as i64 {
+                    expected if expected != sequence => Err(SequenceFault::Gap { expected }),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
 }
 
 fn place(published: &mut [Option<Published>], partition: u32, indexes: &[usize], result: AppendResult) {

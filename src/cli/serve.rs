@@ -91,6 +91,7 @@ impl Serve {
         if let Some(postgres) = postgres {
             postgres.stop().await?; // last: until here somebody may have been writing
         }
+        tracing::info!("stopped");
         result
     }
 

@@ -12,8 +12,8 @@ use super::Context;
 use super::problem::{Body, Failure, Path, Query, malformed};
 use super::topics::topic_name;
 use crate::broker::message::Draft;
-use crate::broker::publish::{Placed, Published};
-use crate::ids::{Offset, PartitionId, TraceId};
+use crate::broker::publish::{Addressed, Placed, Published};
+use crate::ids::{Offset, PartitionId, ProducerId, TraceId};
 use crate::limits::{READ_BYTES_MAX, READ_MESSAGES_MAX};
 use crate::store::messages::{Message, ReadLimit};
 
@@ -24,7 +24,8 @@ pub(super) async fn publish(
 ) -> Result<Json<PublishResponse>, Failure> {
     let topic = topic_name(topic)?;
     let drafts: Result<Vec<_>, Failure> = request.messages.into_iter().enumerate().map(draft).collect();
-    let published = context.broker.publisher.publish(&topic, drafts?).await?;
+    let producer_id = request.producer_id.map(ProducerId);
+    let published = context.broker.publisher.publish(&topic, producer_id, drafts?).await?;
     // One partition, one fate: its error is the answer. Several: each message carries its own.
     if let [first, rest @ ..] = published.as_slice()
         && let Err(error) = &first.result
@@ -35,7 +36,7 @@ pub(super) async fn publish(
     Ok(Json(PublishResponse { results: published.into_iter().map(result).collect() }))
 }
 
-fn draft((index, message): (usize, PublishMessage)) -> Result<(Option<u32>, Draft), Failure> {
+fn draft((index, message): (usize, PublishMessage)) -> Result<Addressed, Failure> {
     let field = |name: &str| format!("messages[{index}].{name}");
     let bytes = |encoding: Encoding, value: &serde_json::value::RawValue, name: &str| {
         encoding.decode(value).map_err(|error| malformed(field(name), format!("{name}: {error}")))
@@ -53,7 +54,7 @@ fn draft((index, message): (usize, PublishMessage)) -> Result<(Option<u32>, Draf
         payload: bytes(message.encoding, &message.payload, "payload")?.into(),
         producer: None,
     };
-    Ok((message.partition, draft))
+    Ok(Addressed { partition: message.partition, sequence: message.sequence, draft })
 }
 
 fn trace_id(text: &str, field: &str) -> Result<TraceId, Failure> {

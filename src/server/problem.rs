@@ -87,6 +87,8 @@ impl From<PublishError> for Failure {
                 Problem::new(ErrorCode::PartitionOutOfRange, detail)
                     .with_field(format!("messages[{index}].partition"))
             }
+            PublishError::Sequence { index, .. } => Problem::new(ErrorCode::InvalidMessage, detail)
+                .with_field(format!("messages[{index}].sequence")),
             PublishError::Topic(error) => return error.into(),
         };
         Self::from(problem)

@@ -140,7 +140,9 @@ impl Store {
     /// Returns how many segments were retired.
     pub async fn retention_pass(&self) -> Result<usize, Error> {
         let mut retired = 0;
-        for expired in self.upkeep_connection().await?.segments_expired().await? {
+        // A list of its own: in the head of the loop its connection would be held for as long as the loop runs.
+        let all_expired = self.upkeep_connection().await?.segments_expired().await?;
+        for expired in all_expired {
             let start = retry::contended(retry::Policy::DDL, || async {
                 self.upkeep_connection().await?.segments_retire(expired).await
             });
@@ -151,7 +153,8 @@ impl Store {
         }
         // Twice: what is detached in the first round is dropped in the second.
         for _ in 0..2 {
-            for leaving in self.upkeep_connection().await?.segments_leaving().await? {
+            let all_leaving = self.upkeep_connection().await?.segments_leaving().await?;
+            for leaving in all_leaving {
                 retry::contended(retry::Policy::DDL, || async {
                     self.upkeep_connection().await?.segments_leave(leaving).await
                 })

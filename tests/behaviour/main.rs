@@ -6,4 +6,5 @@
 mod harness;
 
 mod appender;
+mod numbered_http;
 mod trace_index;

@@ -60,36 +60,41 @@ impl Server {
 
     /// Serves on a private PostgreSQL in a directory.
     pub async fn on_directory(data_dir: &Path) -> Self {
-        let mut args = vec!["--data-dir".to_owned(), data_dir.display().to_string()];
-        if let Some(bin_dir) = super::source::bin_dir() {
-            args.extend(["--postgres-bin-dir".to_owned(), bin_dir.display().to_string()]);
-        }
+        let args = private_arguments(data_dir);
         Self::start(&args.iter().map(String::as_str).collect::<Vec<_>>()).await
     }
 
     /// Serves with some arguments, on a port of the system's choice, and waits until it listens.
     pub async fn start(args: &[&str]) -> Self {
-        let mut server = Self::spawn(args);
+        Self::spawn(args).listening().await
+    }
+
+    /// Waits until it listens.
+    pub async fn listening(mut self) -> Self {
         wait::until("the broker to listen", async || {
-            if let Some(status) = server.child.try_wait().unwrap() {
-                panic!("laneway serve ended with {status}:\n{}", server.log().join("\n"));
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("laneway serve ended with {status}:\n{}", self.log().join("\n"));
             }
-            listening(&server.log()).is_some()
+            listening(&self.log()).is_some()
         })
         .await;
-        server.address = listening(&server.log()).unwrap();
-        server
+        self.address = listening(&self.log()).unwrap();
+        self
     }
 
     /// Serves with some arguments, without waiting for anything.
     pub fn spawn(args: &[&str]) -> Self {
-        let mut child = laneway()
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .args(args)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::spawn_command(laneway().args(["serve", "--listen", "127.0.0.1:0"]).args(args))
+    }
+
+    /// As [`Server::spawn`], in a process group of its own, as a shell with job control starts it.
+    pub fn spawn_in_group(args: &[&str]) -> Self {
+        Self::spawn_command(laneway().args(["serve", "--listen", "127.0.0.1:0"]).args(args).process_group(0))
+    }
+
+    /// Runs a command that serves, and collects what it logs.
+    pub fn spawn_command(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(Vec::new()));
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let sink = log.clone();
@@ -99,6 +104,11 @@ impl Server {
             }
         });
         Self { child, address: String::new(), log }
+    }
+
+    /// Waits until it has logged something.
+    pub async fn logged(&self, words: &str) {
+        wait::until(words, async || self.log().iter().any(|line| line.contains(words))).await;
     }
 
     pub fn log(&self) -> Vec<String> {
@@ -135,6 +145,15 @@ impl Server {
             tokio::time::timeout(Duration::from_secs(60), self.child.wait()).await.expect("it ends").unwrap();
         status.code().unwrap_or(-1)
     }
+}
+
+/// What makes `serve` keep a private PostgreSQL in a directory, made by the binaries under test.
+pub fn private_arguments(data_dir: &Path) -> Vec<String> {
+    let mut args = vec!["--data-dir".to_owned(), data_dir.display().to_string()];
+    if let Some(bin_dir) = super::source::bin_dir() {
+        args.extend(["--postgres-bin-dir".to_owned(), bin_dir.display().to_string()]);
+    }
+    args
 }
 
 fn listening(log: &[String]) -> Option<String> {

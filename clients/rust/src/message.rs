@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use uuid::Uuid;
 
 use crate::problem::Problem;
 
@@ -99,12 +100,18 @@ pub struct PublishMessage {
     /// What the payload is, as a media type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
+    /// With a `producer_id`: the number of this message among those the producer sends to its partition, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<i64>,
 }
 
 /// `POST /v1/topics/{topic}/messages`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishRequest {
+    /// A UUID of the producer's own making. With it, every message carries a `sequence`, and a retry is one copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub producer_id: Option<Uuid>,
     /// Messages that share a partition are stored all or none, in this order.
     pub messages: Vec<PublishMessage>,
 }

@@ -266,6 +266,9 @@ impl Task {
         let pause = FLUSH_SKIP_PAUSE.mul_f64(rand::rng().random_range(0.5..1.5));
         if self.queues.skipped(partition_id, Instant::now() + pause) >= FLUSH_SKIPS_MAX {
             let plan = self.queues.take_alone(partition_id);
+            if plan.is_empty() {
+                return self.queues.rejoin(partition_id); // it waits for tables, not for its lock
+            }
             self.awaited += 1;
             tokio::spawn(flush_alone(self.store.clone(), self.events.clone(), partition_id, plan));
         }
@@ -416,8 +419,7 @@ async fn flush_contended(connection: &Connection, mode: LockMode, plan: &Plan) -
 /// Flushes one partition on a connection of its own, waiting for its lock, so that its neighbours do not.
 async fn flush_alone(store: Store, events: Events, partition_id: PartitionId, plan: Plan) {
     let outcome = match store.dedicated(Role::Appender).await {
-        Ok(connection) if !plan.is_empty() => flush_contended(&connection, LockMode::Wait, &plan).await,
-        Ok(_) => Outcome::NothingHappened(Error::Unavailable { reason: "nothing to flush".into() }),
+        Ok(connection) => flush_contended(&connection, LockMode::Wait, &plan).await,
         Err(error) => Outcome::NothingHappened(error),
     };
     events.send(Event::Alone { plan, outcome, partition_id }).await;
