@@ -14,6 +14,8 @@ pub const KEY_BYTES_MAX: usize = 1 << 10;
 pub const HEADERS_BYTES_MAX: usize = 8 << 10;
 /// As Kafka bounds a transactional id in practice; it is an index key of ours.
 pub const TRANSACTION_ID_CHARS_MAX: usize = 255;
+/// Sequences of a producer end here: nobody gets so far, and a publish can be added without an overflow.
+pub const SEQUENCE_MAX: i64 = i64::MAX / 2;
 /// The longest media type that registries know is half of it.
 pub const CONTENT_TYPE_CHARS_MAX: usize = 255;
 
@@ -38,6 +40,8 @@ pub const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 pub const FLUSH_MESSAGES_MAX: usize = 4_000;
 /// Bytes of one flush: what a connection buffers, twice.
 pub const FLUSH_BYTES_MAX: usize = 8 << 20;
+/// Partitions of one flush: each costs three table locks, and a server with stock settings has some 7,000 for everybody.
+pub const FLUSH_PARTITIONS_MAX: usize = 256;
 /// Messages that wait for a flush in one broker; a few flushes' worth per connection.
 pub const APPENDER_MESSAGES_MAX: usize = 200_000;
 /// Bytes that wait for a flush in one broker.

@@ -13,6 +13,7 @@ use super::appender::{AppendError, AppendResult, AppenderHandle, ProducerRun, Un
 use super::message::{Draft, InvalidMessage, NewMessage};
 use super::topics::{TopicError, Topics};
 use crate::ids::{Offset, ProducerId, Sequence};
+use crate::limits::SEQUENCE_MAX;
 use crate::store::topics::Topic;
 
 /// Why nothing of a publish was written.
@@ -39,8 +40,8 @@ pub enum SequenceFault {
     Missing,
     #[error("a sequence means nothing without a producer_id")]
     WithoutProducer,
-    #[error("sequences start at 0")]
-    Negative,
+    #[error("sequences start at 0 and end at {SEQUENCE_MAX}")]
+    OutOfRange,
     #[error("within one publish, the sequences of a partition follow each other: expected {expected}")]
     Gap { expected: i64 },
     #[error(
@@ -188,7 +189,9 @@ impl Share {
             (None, None) => Ok(()),
             (None, Some(_)) => Err(SequenceFault::WithoutProducer),
             (Some(_), None) => Err(SequenceFault::Missing),
-            (Some(_), Some(..0)) => Err(SequenceFault::Negative),
+            (Some(_), Some(sequence)) if !(0..=SEQUENCE_MAX).contains(&sequence) => {
+                Err(SequenceFault::OutOfRange)
+            }
             (Some(_), Some(sequence)) => {
                 let first = *self.first_sequence.get_or_insert(sequence);
                 match first + self.messages.len() as i64 {

@@ -106,6 +106,7 @@ impl Reader {
         partition_id: PartitionId,
         at: Timestamp,
     ) -> Result<Option<Offset>, ReadError> {
+        let at = at.max(Timestamp::UNIX_EPOCH); // nothing is older, and PostgreSQL's calendar begins later than ours
         loop {
             let mut freshness = Freshness::JustRead;
             let catalogue = self.catalogue(partition_id, &mut freshness).await?;
@@ -191,7 +192,7 @@ impl Reader {
                 .store
                 .segment_read(segment.segment_id, Direction::Forward, segment.first_offset, left)
                 .await?;
-            if more.is_empty() {
+            if !left.admits(&more) {
                 break;
             }
             messages.extend(more);
@@ -211,7 +212,13 @@ impl Reader {
             let before = before.min(segment.end_offset);
             let found =
                 self.store.segment_read(segment.segment_id, Direction::Backward, before, left).await?;
+            if !messages.is_empty() && !left.admits(&found) {
+                break;
+            }
             messages.extend(found);
+            if messages.last().is_some_and(|last| last.offset > segment.first_offset) {
+                break; // the limit stopped it inside the segment: going on would skip
+            }
         }
         Ok(messages)
     }
@@ -262,8 +269,13 @@ impl ReadLimit {
     fn after(self, messages: &[Message]) -> Option<ReadLimit> {
         let taken: u64 = messages.iter().map(Message::bytes).sum();
         let messages = self.messages.checked_sub(messages.len() as u32).filter(|left| *left > 0)?;
-        // The first message of a read comes whatever its size; of a continued read it must fit.
-        let bytes = self.bytes.checked_sub(taken).filter(|left| *left > 0)?;
+        let bytes = self.bytes.checked_sub(taken)?;
         Some(ReadLimit { messages, bytes })
+    }
+
+    /// Whether a read can be continued with these: the first message of a read comes whatever its size, but the first of
+    /// its continuation must fit.
+    fn admits(self, more: &[Message]) -> bool {
+        more.first().is_some_and(|first| first.bytes() <= self.bytes)
     }
 }

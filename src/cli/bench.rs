@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::signals::Signals;
 use super::{Failure, print_json};
 use crate::bench::Schedule;
 use crate::bench::database::Database;
@@ -37,10 +38,11 @@ enum What {
 
 impl Bench {
     pub(super) async fn run(self) -> Result<(), Failure> {
+        let signals = Signals::watch()?;
         let database = Database::open(self.url.clone()).await?;
-        let result = self.measure(&database).await;
-        database.close().await?; // also after a failure: nothing of ours stays behind
-        result
+        let result = signals.unless(self.measure(&database)).await;
+        database.close().await?; // also after a failure or Ctrl-C: no server of ours stays behind
+        result.unwrap_or_else(|| Err("interrupted".into()))
     }
 
     async fn measure(&self, database: &Database) -> Result<(), Failure> {

@@ -2,6 +2,7 @@
 
 mod bench;
 mod serve;
+mod signals;
 mod topic;
 
 use std::process::ExitCode;

@@ -6,16 +6,16 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
+use clap::builder::BoolishValueParser;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
+use super::signals::Signals;
 use crate::broker::{Broker, Running};
 use crate::config::{DatabaseChoice, Exposure, LISTEN_DEFAULT, check_listen};
 use crate::limits::SHUTDOWN_TIMEOUT;
@@ -33,7 +33,7 @@ pub(super) struct Serve {
     #[arg(long, env = "LANEWAY_LISTEN", default_value = LISTEN_DEFAULT, value_name = "ADDRESS")]
     listen: SocketAddr,
     /// Allow an address that others can reach, although there is no authentication yet
-    #[arg(long, env = "LANEWAY_INSECURE_LISTEN")]
+    #[arg(long, env = "LANEWAY_INSECURE_LISTEN", value_parser = BoolishValueParser::new())]
     insecure_listen: bool,
     /// A name, beside localhost and addresses, under which browsers and clients may ask; can be given several times
     #[arg(long = "allow-host", env = "LANEWAY_ALLOW_HOST", value_delimiter = ',', value_name = "NAME")]
@@ -70,7 +70,7 @@ struct Tuning {
     #[arg(long, env = "LANEWAY_LOCK_TIMEOUT", default_value = "5s", value_name = "DURATION")]
     lock_timeout: humantime::Duration,
     /// For a transaction pooler such as PgBouncer in front of the database: unnamed statements only, no LISTEN
-    #[arg(long, env = "LANEWAY_NO_PREPARED_STATEMENTS")]
+    #[arg(long, env = "LANEWAY_NO_PREPARED_STATEMENTS", value_parser = BoolishValueParser::new())]
     no_prepared_statements: bool,
 }
 
@@ -204,45 +204,6 @@ impl Tuning {
                 true => StatementMode::Unnamed,
                 false => StatementMode::Prepared,
             },
-        }
-    }
-}
-
-/// SIGTERM and Ctrl-C: the first asks to stop, the second ends the process at once.
-struct Signals {
-    asked: watch::Receiver<bool>,
-}
-
-impl Signals {
-    fn watch() -> Result<Self, Failure> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let (sender, asked) = watch::channel(false);
-        tokio::spawn(async move {
-            for round in 0..2 {
-                tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-                if round == 1 {
-                    tracing::warn!("told twice: ending at once");
-                    tokio::time::sleep(Duration::from_millis(10)).await; // the log line
-                    std::process::exit(1);
-                }
-                sender.send_replace(true);
-            }
-        });
-        Ok(Self { asked })
-    }
-
-    async fn stopped(&self) {
-        let mut asked = self.asked.clone();
-        // The sender lives as long as the process.
-        let _ended = asked.wait_for(|asked| *asked).await;
-    }
-
-    /// Runs something unless a signal comes first.
-    async fn unless<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            () = self.stopped() => None,
-            result = work => Some(result),
         }
     }
 }

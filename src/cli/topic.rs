@@ -69,9 +69,7 @@ impl Topic {
                 let made = admin.create_topic(&create.request()).await?;
                 match self.json {
                     true => print_json(&made)?,
-                    false => {
-                        println!("made topic {} with {} partitions", made.topic.name, made.topic.partitions)
-                    }
+                    false => println!("made topic {} with {}", made.topic.name, partitions(&made.topic)),
                 }
             }
             Action::List => {
@@ -135,6 +133,13 @@ fn print_list(topics: &[TopicDescription]) {
         ]);
     }
     println!("{table}");
+}
+
+fn partitions(topic: &TopicDescription) -> String {
+    match topic.partitions {
+        1 => "1 partition".into(),
+        partitions => format!("{partitions} partitions"),
+    }
 }
 
 fn retention(topic: &TopicDescription) -> String {

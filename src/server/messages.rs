@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use laneway_client::message::{
-    Encoding, MessageList, PublishMessage, PublishRequest, PublishResponse, PublishResult, StoredMessage,
+    DecodeError, Encoding, MessageList, PublishMessage, PublishRequest, PublishResponse, PublishResult, StoredMessage,
 };
 use laneway_client::{ErrorCode, Problem};
 use serde::Deserialize;
@@ -38,23 +38,35 @@ pub(super) async fn publish(
 
 fn draft((index, message): (usize, PublishMessage)) -> Result<Addressed, Failure> {
     let field = |name: &str| format!("messages[{index}].{name}");
-    let bytes = |encoding: Encoding, value: &serde_json::value::RawValue, name: &str| {
-        encoding.decode(value).map_err(|error| malformed(field(name), format!("{name}: {error}")))
-    };
-    let key = message.key.as_deref().map(|key| bytes(message.key_encoding, key, "key")).transpose()?;
+    let key = message.key.as_deref().map(|key| {
+        message.key_encoding.decode(key).map_err(|error| undecoded(field("key"), "key_encoding", error))
+    });
+    let payload = message.encoding.decode(&message.payload);
+    let payload = payload.map_err(|error| undecoded(field("payload"), "encoding", error))?;
     let trace_id = message.trace_id.as_deref().map(|id| trace_id(id, &field("trace_id"))).transpose()?;
     let is_json = message.encoding == Encoding::Json;
     let draft = Draft {
         trace_id,
         cause: None,
-        key: key.map(Into::into),
+        key: key.transpose()?.map(Into::into),
         transaction_id: message.transaction_id,
         headers: message.headers,
         content_type: message.content_type.or(is_json.then(|| "application/json".to_owned())),
-        payload: bytes(message.encoding, &message.payload, "payload")?.into(),
+        payload: payload.into(),
         producer: None,
     };
     Ok(Addressed { partition: message.partition, sequence: message.sequence, draft })
+}
+
+/// A value that does not stand for bytes in the way that its `declared_by` says.
+fn undecoded(field: String, declared_by: &str, error: DecodeError) -> Failure {
+    let advice = match error {
+        DecodeError::NotAString => format!(": declare \"{declared_by}\": \"json\" to send a JSON value"),
+        DecodeError::NotText => format!(": declare \"{declared_by}\": \"json\" to send it as it is"),
+        DecodeError::NotBase64 => String::new(),
+    };
+    let detail = format!("{field}: {error}{advice}");
+    malformed(field, detail)
 }
 
 fn trace_id(text: &str, field: &str) -> Result<TraceId, Failure> {

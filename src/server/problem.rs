@@ -13,7 +13,7 @@ use crate::broker::message::InvalidMessage;
 use crate::broker::publish::PublishError;
 use crate::broker::reader::ReadError;
 use crate::broker::topics::TopicError;
-use crate::limits::HTTP_REQUEST_TIMEOUT;
+use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_REQUEST_TIMEOUT};
 use crate::store::Error as StoreError;
 
 /// An error as HTTP carries it.
@@ -40,9 +40,10 @@ impl IntoResponse for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let code = match &error {
-            StoreError::Unavailable { .. } | StoreError::Contended { .. } | StoreError::ReadOnly => {
-                ErrorCode::Unavailable // nothing happened
-            }
+            StoreError::Unavailable { .. }
+            | StoreError::Contended { .. }
+            | StoreError::ReadOnly
+            | StoreError::Untrusted { .. } => ErrorCode::Unavailable, // nothing happened
             StoreError::OutcomeUnknown { .. } => ErrorCode::OutcomeUnknown, // it may have happened
             StoreError::Refused { .. }
             | StoreError::NoSegment
@@ -160,11 +161,13 @@ pub(super) struct Path<T>(pub T);
 
 impl From<JsonRejection> for Failure {
     fn from(rejection: JsonRejection) -> Self {
-        let code = match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => ErrorCode::TooLarge,
-            _ => ErrorCode::Malformed,
-        };
-        Self::from(Problem::new(code, rejection.body_text()))
+        match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                let detail = format!("a request has at most {HTTP_BODY_BYTES_MAX} bytes: send less at once");
+                Self::from(Problem::new(ErrorCode::TooLarge, detail))
+            }
+            _ => Self::from(Problem::new(ErrorCode::Malformed, rejection.body_text())),
+        }
     }
 }
 

@@ -97,7 +97,7 @@ impl Target {
         let (url, verification) = tls::split(url);
         let mut config: tokio_postgres::Config = url
             .parse()
-            .map_err(|error: tokio_postgres::Error| UrlError::Malformed { reason: error.to_string() })?;
+            .map_err(|error: tokio_postgres::Error| UrlError::Malformed { reason: reason(&error) })?;
         if verification != Verification::None {
             config.ssl_mode(SslMode::Require);
         }
@@ -128,6 +128,15 @@ impl Target {
             config.options(options.trim());
         }
         config
+    }
+}
+
+/// The driver's own words where they name a parameter that we know; others could quote a piece of a password.
+fn reason(error: &tokio_postgres::Error) -> String {
+    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    match cause.starts_with("invalid value for option") {
+        true => cause,
+        false => error.to_string(),
     }
 }
 

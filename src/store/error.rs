@@ -3,7 +3,7 @@
 //! The question every caller has is: did it happen? `OutcomeUnknown` means that nobody can say; every other variant
 //! promises that nothing happened. Facts are fields; the sentence for people is the `Display`.
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// Why an operation of the store did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +29,9 @@ pub enum Error {
     /// A named segment is gone: read the catalogue again.
     #[error("a table is no longer there: {message}")]
     TableGone { message: String },
+    /// Whoever answers is not who the URL asks for: nothing happened, and waiting does not cure it.
+    #[error("{reason}: check sslmode and sslrootcert in the URL of the database")]
+    Untrusted { reason: String },
     /// The role lacks a right, or may not log in.
     #[error("the database refuses access ({sqlstate}): {message}")]
     Forbidden { sqlstate: String, message: String },
@@ -81,14 +84,25 @@ fn verdict(state: &SqlState) -> Verdict {
     }
 }
 
+/// Whether the session ended in a way that leaves the commit open. Why not the code alone: a full disk under the log is
+/// 53100, as under a table, but a panic, and what was being committed may be there after the recovery.
+fn ends_in_doubt(db: &DbError) -> bool {
+    let ended = matches!(db.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
+    ended && !matches!(db.code().code(), "25P03" | "25P04") // ended for idling: it had not begun to commit
+}
+
 impl Error {
     /// Classifies what the driver reports about an operation with or without effect.
     pub fn classify(error: &tokio_postgres::Error, effect: Effect) -> Self {
         let Some(db) = error.as_db_error() else {
-            return Self::lost(innermost(error), effect);
+            let untrusted = untrusted(error).map(|reason| Self::Untrusted { reason });
+            return untrusted.unwrap_or_else(|| Self::lost(innermost(error), effect));
         };
         let sqlstate = db.code().code().to_owned();
         let message = db.message().to_owned();
+        if effect == Effect::Possible && ends_in_doubt(db) {
+            return Self::lost(format!("{message} ({sqlstate})"), effect);
+        }
         match verdict(db.code()) {
             Verdict::Retry => Self::Contended { sqlstate, message },
             Verdict::Unavailable => Self::Unavailable { reason: format!("{message} ({sqlstate})") },
@@ -122,9 +136,25 @@ impl Error {
             Self::Refused { .. } => "refused",
             Self::NoSegment => "no_segment",
             Self::TableGone { .. } => "table_gone",
+            Self::Untrusted { .. } => "untrusted",
             Self::Forbidden { .. } => "forbidden",
             Self::Unexpected { .. } => "unexpected",
         }
+    }
+}
+
+/// Why the peer is not trusted, if that is what failed. A handshake that broke off for other reasons may work next time.
+fn untrusted(error: &tokio_postgres::Error) -> Option<String> {
+    let cause = std::error::Error::source(error)?;
+    let inner = cause.downcast_ref::<std::io::Error>().and_then(|io| io.get_ref());
+    match inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(reason)) => {
+            Some(format!("the certificate of the database is not trusted ({reason})"))
+        }
+        Some(_) => None,
+        // The driver has no type for it.
+        None => (cause.to_string() == "server does not support TLS")
+            .then(|| "the database does not support TLS, which its URL requires".to_owned()),
     }
 }
 

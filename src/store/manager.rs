@@ -69,8 +69,18 @@ impl Connector {
     }
 }
 
+/// What a pooler says to settings that travel with the connection; waiting does not cure it.
+const POOLER_SAYS: &str = "unsupported startup parameter";
+
 /// Nothing can have happened on a connection that was never made.
 fn connect_failure(error: &tokio_postgres::Error) -> Error {
+    if let Some(db) = error.as_db_error().filter(|db| db.message().starts_with(POOLER_SAYS)) {
+        let message = format!(
+            "{}; if this is a transaction pooler such as PgBouncer, start with --no-prepared-statements",
+            db.message()
+        );
+        return Error::Unexpected { sqlstate: db.code().code().to_owned(), message };
+    }
     match Error::classify(error, Effect::None) {
         Error::Unexpected { sqlstate, message } if sqlstate.starts_with("3D") => {
             Error::Unavailable { reason: format!("{message} ({sqlstate})") } // the database is not created yet
@@ -88,7 +98,11 @@ impl bb8::ManageConnection for Connector {
     }
 
     async fn is_valid(&self, connection: &mut Connection) -> Result<(), Error> {
-        connection.batch("").await.map_err(|error| Error::classify(&error, Effect::None))
+        // Looked at, not asked: a ping per checkout would cost every read a round trip.
+        match connection.is_usable() {
+            true => Ok(()),
+            false => Err(Error::Unavailable { reason: "the connection was lost".into() }),
+        }
     }
 
     fn has_broken(&self, connection: &mut Connection) -> bool {

@@ -119,11 +119,12 @@ async fn next_migration<'a>(
 ) -> Result<Option<&'a Migration>, MigrateError> {
     let rows = connection.query(&MIGRATIONS_LIST, &[], Effect::None).await?;
     let known = migrations.last().map_or(0, |migration| migration.version);
+    let found: i32 = rows.last().map_or(0, |row| row.get(0));
     let mut seen = 0;
     for row in rows {
         let (version, name, sha256): (i32, String, Vec<u8>) = (row.get(0), row.get(1), row.get(2));
         match migrations.iter().find(|migration| migration.version == version) {
-            None => return Err(MigrateError::TooNew { found: version, known }),
+            None => return Err(MigrateError::TooNew { found, known }),
             Some(migration) if checksum(migration.sql) != sha256 => {
                 return Err(MigrateError::Edited { version, name });
             }

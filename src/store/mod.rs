@@ -44,6 +44,7 @@ use prometheus_client::registry::Registry;
 use timing::QueryTimes;
 
 use manager::Connector;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::limits::DDL_CONCURRENCY;
 
@@ -58,6 +59,8 @@ pub struct Store {
     pool: bb8::Pool<Connector>,
     /// For schema changes: without statement timeout, with a short lock timeout.
     upkeep: bb8::Pool<Connector>,
+    /// Who waits longest for an upkeep connection gets it; the pool alone lets those in a loop overtake.
+    upkeep_turns: Arc<Semaphore>,
     connector: Connector,
     times: Arc<QueryTimes>,
 }
@@ -74,11 +77,12 @@ impl Store {
                 .max_size(size)
                 .min_idle(Some(0))
                 .connection_timeout(timeout)
-                .test_on_check_out(false)
+                .test_on_check_out(true) // a look, not a ping: see Connector::is_valid
                 .build_unchecked(connector)
         };
         let upkeep = pool(DDL_CONCURRENCY, connector.for_role(Role::Upkeep));
-        Ok(Self { pool: pool(size, connector.clone()), upkeep, connector, times })
+        let upkeep_turns = Arc::new(Semaphore::new(DDL_CONCURRENCY as usize));
+        Ok(Self { pool: pool(size, connector.clone()), upkeep, upkeep_turns, connector, times })
     }
 
     /// Waits until the database answers, and says so. Errors that waiting does not cure end the wait.
@@ -102,9 +106,12 @@ impl Store {
         acquired(self.pool.get().await, &self.connector)
     }
 
-    /// A connection for schema changes; there are few, because they meet at the same locks anyway.
-    pub async fn upkeep_connection(&self) -> Result<bb8::PooledConnection<'_, Connector>, Error> {
-        acquired(self.upkeep.get().await, &self.connector)
+    /// A connection for schema changes; there are few, because they meet at the same locks anyway. Waits for its turn
+    /// as long as it takes: a first publish to a thousand partitions is a thousand turns.
+    pub async fn upkeep_connection(&self) -> Result<UpkeepConnection<'_>, Error> {
+        let turn = self.upkeep_turns.acquire().await.expect("the turns are never closed");
+        let connection = acquired(self.upkeep.get().await, &self.connector)?;
+        Ok(UpkeepConnection { connection, _turn: turn })
     }
 
     /// A connection of one's own, in a role.
@@ -129,13 +136,36 @@ impl Store {
     }
 }
 
+/// A connection for schema changes, and the turn to have it. Held for one transaction at a time.
+#[derive(Debug)]
+pub struct UpkeepConnection<'a> {
+    connection: bb8::PooledConnection<'a, Connector>,
+    _turn: SemaphorePermit<'a>,
+}
+
+impl std::ops::Deref for UpkeepConnection<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl std::ops::DerefMut for UpkeepConnection<'_> {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+}
+
 /// bb8 says only that it timed out; why no connection could be made, the connector remembers.
 fn acquired<T>(result: Result<T, bb8::RunError<Error>>, connector: &Connector) -> Result<T, Error> {
     match result {
         Ok(connection) => Ok(connection),
         Err(bb8::RunError::User(error)) => Err(error),
-        Err(bb8::RunError::TimedOut) => Err(connector
-            .last_failure()
-            .unwrap_or(Error::Unavailable { reason: "every connection of the pool is busy".into() })),
+        Err(bb8::RunError::TimedOut) => Err(connector.last_failure().unwrap_or_else(|| {
+            let waited = connector.settings().acquire_timeout;
+            let reason = format!("every connection of the pool was busy for {waited:?} (see --pool-size)");
+            Error::Unavailable { reason }
+        })),
     }
 }

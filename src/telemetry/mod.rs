@@ -10,7 +10,11 @@ pub const FILTER: &str = "LANEWAY_LOG";
 /// Starts logging. Called once, by commands that run for long.
 pub fn start() {
     let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A log that nobody reads any more must not end the broker: told of a failed write, the subscriber would panic.
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     if std::io::stderr().is_terminal() {
         builder.with_target(false).init();
     } else {

@@ -66,13 +66,16 @@ pub fn named(partition_id: PartitionId, transaction_id: &str, text: &str) -> Uni
 
 /// Everything that a partition holds, in order.
 pub async fn all(broker: &Broker, partition_id: PartitionId) -> Vec<Message> {
-    let mut messages: Vec<Message> = Vec::new();
+    all_from(broker, partition_id, Offset::ZERO).await
+}
+
+/// Everything that a partition holds from an offset on, in order.
+pub async fn all_from(broker: &Broker, partition_id: PartitionId, mut from: Offset) -> Vec<Message> {
+    let mut messages = Vec::new();
     loop {
-        let from = messages.last().map_or(Offset::ZERO, |last| last.offset.plus(1));
         let more = broker.reader.read(partition_id, from, ALL).await.unwrap();
-        if more.is_empty() {
-            return messages;
-        }
+        let Some(last) = more.last() else { return messages };
+        from = last.offset.plus(1);
         messages.extend(more);
     }
 }

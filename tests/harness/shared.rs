@@ -1,8 +1,9 @@
 //! One local server for all test processes of a run.
 //!
 //! nextest runs every test in a process of its own. The first one starts the server; each holds a shared file lock for as
-//! long as it lives; a watchdog waits for the exclusive lock, which it gets when no test is left, and then ends the server
-//! and removes its files. Nothing is left behind, and nobody has to be last.
+//! long as it lives; a watchdog asks for the exclusive lock now and then, which it gets when no test is left, and then ends
+//! the server and removes its files. Nothing is left behind, and nobody has to be last. Why not at once: a run goes through
+//! tests that need no shared server, and those after them would have to start it anew.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;
@@ -64,9 +65,10 @@ fn settings(directory: &Path) -> Settings {
 #[allow(clippy::zombie_processes)] // it outlives us on purpose
 fn leave_watchdog(directory: &Path, pid: i32) {
     let script = r#"
-        sleep 5
         exec 9>"$1/users.lock"
-        flock -x 9
+        while sleep 15; do
+            flock -n -x 9 && break
+        done
         kill -INT "$2"
         while kill -0 "$2" 2>/dev/null; do sleep 0.1; done
         rm -rf "$1/data"

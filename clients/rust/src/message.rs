@@ -30,8 +30,11 @@ pub enum Encoding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// Neither a string nor declared as JSON.
-    #[error("it is not a string: declare \"encoding\": \"json\" to send a JSON value")]
+    #[error("it is not a string")]
     NotAString,
+    /// A string that is no text: JSON can write half of a character.
+    #[error("it contains an escape that stands for no character (a lone surrogate)")]
+    NotText,
     /// Not base64.
     #[error("it is not base64 (RFC 4648, with padding)")]
     NotBase64,
@@ -43,7 +46,9 @@ impl Encoding {
         if self == Encoding::Json {
             return Ok(value.get().as_bytes().to_vec());
         }
-        let text: String = serde_json::from_str(value.get()).map_err(|_| DecodeError::NotAString)?;
+        let text: String = serde_json::from_str(value.get()).map_err(|_| {
+            if value.get().starts_with('"') { DecodeError::NotText } else { DecodeError::NotAString }
+        })?;
         match self {
             Encoding::Base64 => BASE64.decode(text).map_err(|_| DecodeError::NotBase64),
             Encoding::Text | Encoding::Json => Ok(text.into_bytes()),
@@ -207,6 +212,8 @@ mod tests {
     fn a_value_that_is_not_as_declared_is_refused() {
         let number = RawValue::from_string("7".into()).unwrap();
         assert_eq!(Encoding::Text.decode(&number), Err(DecodeError::NotAString));
+        let half = RawValue::from_string(r#""\ud800""#.into()).unwrap();
+        assert_eq!(Encoding::Text.decode(&half), Err(DecodeError::NotText));
         let text = RawValue::from_string("\"!\"".into()).unwrap();
         assert_eq!(Encoding::Base64.decode(&text), Err(DecodeError::NotBase64));
     }

@@ -27,6 +27,9 @@ pub enum InvalidTopicName {
         /// How many it has.
         chars: usize,
     },
+    /// `.` or `..`: in an address these lead elsewhere.
+    #[error("a topic cannot be named '.' or '..', because addresses take '.' and '..' for directories")]
+    Dots,
     /// A character outside the set.
     #[error("a topic name consists of a-z, A-Z, 0-9, '.', '_' and '-', but this one contains {character:?}")]
     Character {
@@ -53,6 +56,7 @@ impl TopicName {
         }
         match chars {
             0 => Err(InvalidTopicName::Empty),
+            _ if name == "." || name == ".." => Err(InvalidTopicName::Dots),
             1..=TOPIC_NAME_CHARS_MAX => Ok(Self(name)),
             chars => Err(InvalidTopicName::TooLong { chars }),
         }
@@ -181,6 +185,9 @@ mod tests {
         assert!(TopicName::new("A-z_0.9").is_ok());
         assert!(TopicName::new("x".repeat(249)).is_ok());
         assert_eq!(TopicName::new(""), Err(InvalidTopicName::Empty));
+        assert_eq!(TopicName::new("."), Err(InvalidTopicName::Dots));
+        assert_eq!(TopicName::new(".."), Err(InvalidTopicName::Dots));
+        assert!(TopicName::new("...").is_ok());
         assert_eq!(TopicName::new("x".repeat(250)), Err(InvalidTopicName::TooLong { chars: 250 }));
         for (name, character) in [("a b", ' '), ("a/b", '/'), ("a\0", '\0'), ("naïve", 'ï'), ("a'--", '\'')]
         {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::plan::{Plan, Taken};
 use super::unit::Pending;
 use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
-use crate::limits::{FLUSH_BYTES_MAX, FLUSH_MESSAGES_MAX};
+use crate::limits::{FLUSH_BYTES_MAX, FLUSH_MESSAGES_MAX, FLUSH_PARTITIONS_MAX};
 
 /// What is known about the tables of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,14 +106,16 @@ impl Queues {
     /// The next flush: as much as fits, each partition in its turn.
     pub fn take(&mut self, now: Instant) -> Turnout {
         let mut turnout = Turnout::default();
-        let mut room = Room { messages: FLUSH_MESSAGES_MAX, bytes: FLUSH_BYTES_MAX };
+        let mut room = Room::of_a_flush();
         for _ in 0..self.ring.len() {
             let Some(partition_id) = self.ring.pop_front() else { break };
             let queue = self.partitions.get_mut(&partition_id).expect("the ring lists known partitions");
             if queue.may_flush(now) {
+                queue.turn = Turn::Shared; // what it waits for now, if anything, is an event and no moment
                 let (units, wanted) = queue.take(&mut room);
                 turnout.wants.extend(wanted.map(|messages| (partition_id, messages)));
                 if !units.is_empty() {
+                    room.partitions -= 1;
                     turnout.plan.batches.push(Taken { partition_id, units });
                 }
             }
@@ -133,8 +135,11 @@ impl Queues {
         let queue = self.queue(partition_id);
         queue.turn = Turn::Alone;
         queue.skips = 0;
-        let mut room = Room { messages: FLUSH_MESSAGES_MAX, bytes: FLUSH_BYTES_MAX };
-        let (units, _) = queue.take(&mut room);
+        let mut room = Room::of_a_flush();
+        let (units, wanted) = queue.take(&mut room);
+        if wanted.is_some() {
+            queue.coverage = Coverage::Unknown; // nobody asks here: the next shared flush does
+        }
         match units.is_empty() {
             true => Plan::default(),
             false => Plan { batches: vec![Taken { partition_id, units }] },
@@ -163,7 +168,13 @@ impl Queues {
         }
     }
 
-    /// Tables were made, or what we knew about them proved wrong.
+    /// What we knew about the tables proved wrong; a question that is under way will tell.
+    pub fn disproved(&mut self, partition_id: PartitionId) {
+        let queue = self.queue(partition_id);
+        queue.coverage = if queue.is_asked() { Coverage::Asked } else { Coverage::Unknown };
+    }
+
+    /// Tables were made.
     pub fn covered(&mut self, partition_id: PartitionId, mut coverage: Coverage) {
         let queue = self.queue(partition_id);
         if let (Coverage::Known { next: new, .. }, Coverage::Known { next: old, .. }) =
@@ -241,11 +252,16 @@ impl Queues {
 struct Room {
     messages: usize,
     bytes: usize,
+    partitions: usize,
 }
 
 impl Room {
+    fn of_a_flush() -> Self {
+        Self { messages: FLUSH_MESSAGES_MAX, bytes: FLUSH_BYTES_MAX, partitions: FLUSH_PARTITIONS_MAX }
+    }
+
     fn is_full(&self) -> bool {
-        self.messages == 0 || self.bytes == 0
+        self.messages == 0 || self.bytes == 0 || self.partitions == 0
     }
 }
 
@@ -261,15 +277,11 @@ impl Queue {
     /// Takes units while they fit; returns how many messages need tables first, if that is what stopped it.
     fn take(&mut self, room: &mut Room) -> (Vec<Pending>, Option<usize>) {
         let first = self.waiting.front().map_or(0, Pending::new_messages);
-        let Some(mut covered) = self.covered_messages() else {
-            let ask = self.coverage == Coverage::Unknown;
+        let Some(mut covered) = self.covered_messages().filter(|covered| first <= *covered) else {
+            let ask = !self.is_asked();
             self.coverage = Coverage::Asked;
             return (Vec::new(), ask.then_some(first));
         };
-        if first > covered {
-            self.coverage = Coverage::Asked;
-            return (Vec::new(), Some(first));
-        }
         let mut units = Vec::new();
         let mut links = Links::default();
         while let Some(pending) = self.waiting.front() {
@@ -285,6 +297,14 @@ impl Queue {
             units.extend(self.waiting.pop_front());
         }
         (units, None)
+    }
+
+    /// Whether a question about tables is under way: a second one would only queue behind it.
+    fn is_asked(&self) -> bool {
+        match self.coverage {
+            Coverage::Asked | Coverage::Known { growth: Growth::UnderWay, .. } => true,
+            Coverage::Unknown | Coverage::Known { growth: Growth::Idle, .. } => false,
+        }
     }
 
     fn covered_messages(&self) -> Option<usize> {

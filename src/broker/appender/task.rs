@@ -109,7 +109,7 @@ pub(super) async fn run(
                 Some(pending) => task.queues.push(pending),
                 None => open = false, // no handles left: nobody new can be waiting
             },
-            () = sleep_until(task.queues.next_turn()), if task.queues.next_turn().is_some() => {}
+            () = sleep_until(task.next_turn()), if task.next_turn().is_some() => {}
             () = sleep_until(task.retry_at()), if task.retry_at().is_some() && !task.queues.is_empty() => {}
         }
         loop {
@@ -135,6 +135,14 @@ impl Task {
         match &self.connection {
             Link::Up(_) => None,
             Link::Down { retry_at, .. } => Some(*retry_at),
+        }
+    }
+
+    /// When a partition that was left out may be tried again; without a connection only `retry_at` counts.
+    fn next_turn(&self) -> Option<Instant> {
+        match &self.connection {
+            Link::Up(_) => self.queues.next_turn(),
+            Link::Down { .. } => None,
         }
     }
 
@@ -283,12 +291,13 @@ impl Task {
             Error::NoSegment => {
                 for Taken { partition_id, units } in plan.batches {
                     self.queues.put_back(partition_id, units);
-                    self.queues.covered(partition_id, Coverage::Unknown);
+                    self.queues.disproved(partition_id);
                 }
             }
-            Error::Unavailable { .. } | Error::Contended { .. } | Error::ReadOnly => {
-                self.on_unavailable(plan, error.to_string());
-            }
+            Error::Unavailable { .. }
+            | Error::Contended { .. }
+            | Error::ReadOnly
+            | Error::Untrusted { .. } => self.on_unavailable(plan, error.to_string()),
             Error::OutcomeUnknown { .. } => self.on_unknown(plan, &error),
             Error::TableGone { .. } | Error::Forbidden { .. } | Error::Unexpected { .. } => {
                 tracing::error!(%error, "the database refuses a flush");
@@ -430,8 +439,9 @@ async fn look_up(store: Store, found: Found) {
     let Found { pending, first_offset, published_at } = found;
     match offsets_by_sequence(&store, &pending).await {
         Ok(offsets) => pending.stored(first_offset, published_at, &offsets),
-        // It is stored, but where could not be read: the producer asks again and gets the same look-up.
-        Err(error) => pending.refuse(AppendError::Unavailable { reason: error.to_string() }),
+        // It is stored, but where could not be read: the producer asks again and gets the same look-up. Not "unavailable",
+        // which would promise that nothing happened.
+        Err(error) => pending.refuse(AppendError::OutcomeUnknown { reason: error.to_string() }),
     }
 }
 

@@ -1,0 +1,149 @@
+-- Today's shape of the schema, to be read. A database gets there by migrations/, and a test proves that both are the same.
+-- Not here: the tables that hold messages and trace blocks. They are made lazily, from templates/, below their parents.
+-- Everything lives in the schema `laneway`, so that the bus can share a database with the tables a team already has.
+
+CREATE SCHEMA laneway;
+
+-- Which migrations were applied. Belongs to the migration runner (migrations/bootstrap.sql).
+CREATE TABLE laneway.migration (
+    version     integer PRIMARY KEY,
+    name        text NOT NULL,
+    sha256      bytea NOT NULL,
+    applied_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Topics and their partitions ------------------------------------------------------------------------------------------
+
+CREATE TABLE laneway.topic (
+    topic_id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name               text COLLATE "C" NOT NULL UNIQUE CHECK (name ~ '^[a-zA-Z0-9._-]{1,249}$'),
+    payload_bytes_max  integer NOT NULL CHECK (payload_bytes_max > 0),
+    segment_messages   integer NOT NULL CHECK (segment_messages > 0),
+    retention_age_ms   bigint CHECK (retention_age_ms > 0),
+    retention_bytes    bigint CHECK (retention_bytes > 0),
+    dedup_window_ms    bigint NOT NULL CHECK (dedup_window_ms > 0),
+    created_at         timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE laneway.topic IS 'A named stream of messages, split into partitions.';
+COMMENT ON COLUMN laneway.topic.retention_age_ms IS 'Whole segments older than this are dropped; null keeps them for ever.';
+COMMENT ON COLUMN laneway.topic.retention_bytes IS 'The oldest segments are dropped while the topic stores more than this; null keeps them.';
+
+-- Invariant: a flush locks this row and never updates it. Only retention moves its start, once per dropped segment,
+-- so that a foreign snapshot cannot pile up versions of it.
+CREATE TABLE laneway.partition (
+    partition_id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    topic_id           bigint NOT NULL REFERENCES laneway.topic,
+    number             integer NOT NULL CHECK (number >= 0),
+    start_offset       bigint NOT NULL DEFAULT 0 CHECK (start_offset >= 0),
+    start_bytes_total  bigint NOT NULL DEFAULT 0 CHECK (start_bytes_total >= 0),
+    UNIQUE (topic_id, number)
+) WITH (fillfactor = 50, vacuum_truncate = off);
+COMMENT ON TABLE laneway.partition IS 'An ordered part of a topic: the unit of order and of locking.';
+COMMENT ON COLUMN laneway.partition.start_bytes_total IS 'Bytes of the messages below start_offset: what retention has dropped.';
+
+-- Messages, the catalogue of the segments that hold them, and the heads that number them ---------------------------------
+
+-- Invariant: only inserts go through this parent. Reads name one segment table, found in the catalogue.
+-- Below it: one table per partition (message_p<partition_id>, LIST), below that one per segment
+-- (message_s<segment_id>, RANGE by offset, with the primary key ("offset")).
+CREATE TABLE laneway.message (
+    partition_id        bigint NOT NULL,
+    "offset"            bigint NOT NULL,
+    published_at        timestamptz NOT NULL,
+    trace_id            uuid NOT NULL,
+    cause_partition_id  bigint,
+    cause_offset        bigint,
+    key                 bytea,
+    transaction_id      text COLLATE "C",
+    headers             text COLLATE "C",
+    content_type        text COLLATE "C",
+    payload             bytea NOT NULL,
+    producer            text COLLATE "C"
+) PARTITION BY LIST (partition_id);
+COMMENT ON COLUMN laneway.message.headers IS 'A JSON object of strings, kept as its text.';
+COMMENT ON COLUMN laneway.message.producer IS 'The authenticated subject; null until there is authentication.';
+
+CREATE TYPE laneway.segment_state AS ENUM ('attached', 'retired', 'detached');
+
+CREATE TABLE laneway.segment (
+    segment_id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    partition_id        bigint NOT NULL REFERENCES laneway.partition,
+    first_offset        bigint NOT NULL CHECK (first_offset >= 0),
+    end_offset          bigint NOT NULL,
+    state               laneway.segment_state NOT NULL DEFAULT 'attached',
+    bytes               bigint,
+    end_bytes_total     bigint,
+    first_published_at  timestamptz,
+    last_published_at   timestamptz,
+    created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    sealed_at           timestamptz,
+    frozen_at           timestamptz,
+    CHECK (end_offset > first_offset),
+    UNIQUE (partition_id, first_offset)
+);
+COMMENT ON TABLE laneway.segment IS 'Which table holds which offsets of a partition, from when to when, and how large it is.';
+COMMENT ON COLUMN laneway.segment.state IS 'attached: takes inserts. retired: below start_offset, to be detached. detached: to be dropped.';
+COMMENT ON COLUMN laneway.segment.end_bytes_total IS 'Once sealed: bytes of all messages ever published below end_offset.';
+COMMENT ON COLUMN laneway.segment.sealed_at IS 'When it was seen full: its bytes and time range are final from here on.';
+
+-- Each flush inserts one head per partition it wrote; the newest wins, older ones are thinned and serve as time index.
+-- Why insert-only: docs/adr/0001-insert-only-heads.md.
+CREATE TABLE laneway.head (
+    partition_id  bigint NOT NULL,
+    published_at  timestamptz NOT NULL,
+    next_offset   bigint NOT NULL,
+    bytes_total   bigint NOT NULL,
+    PRIMARY KEY (partition_id, published_at, next_offset)
+) WITH (vacuum_truncate = off);
+COMMENT ON COLUMN laneway.head.bytes_total IS 'Bytes of all messages ever published to the partition, up to next_offset.';
+
+-- What has been published already, for as long as the window of a topic remembers it -------------------------------------
+
+CREATE TABLE laneway.producer_run (
+    partition_id    bigint NOT NULL,
+    producer_id     uuid NOT NULL,
+    first_sequence  bigint NOT NULL,
+    last_sequence   bigint NOT NULL,
+    first_offset    bigint NOT NULL,
+    published_at    timestamptz NOT NULL,
+    PRIMARY KEY (partition_id, producer_id, last_sequence)
+) WITH (vacuum_truncate = off);
+COMMENT ON TABLE laneway.producer_run IS 'A run of messages of one producer, numbered without a gap and stored without a gap.';
+CREATE INDEX producer_run_published_at ON laneway.producer_run (published_at);
+
+CREATE TABLE laneway.transaction_seen (
+    partition_id    bigint NOT NULL,
+    transaction_id  text COLLATE "C" NOT NULL,
+    "offset"        bigint NOT NULL,
+    published_at    timestamptz NOT NULL,
+    PRIMARY KEY (partition_id, transaction_id, "offset")
+) WITH (vacuum_truncate = off);
+COMMENT ON TABLE laneway.transaction_seen IS 'Transaction ids and the message that each of them named first within the window.';
+CREATE INDEX transaction_seen_published_at ON laneway.transaction_seen (published_at);
+
+-- The trace index: which flush holds messages of which trace -------------------------------------------------------------
+-- Why blocks under one GIN index, and not an entry per message in every segment: docs/adr/0003-trace-index.md.
+
+-- One row per partition and flush. Below it: one table per cut of time (trace_block_c<cut_id>), with a GIN index on traces,
+-- so that what retention has left behind goes by dropping tables.
+CREATE TABLE laneway.trace_block (
+    partition_id  bigint NOT NULL,
+    first_offset  bigint NOT NULL,
+    messages      integer NOT NULL,
+    published_at  timestamptz NOT NULL,
+    traces        bigint[] NOT NULL
+) PARTITION BY RANGE (published_at);
+-- Long arrays go out of line as they are: compressing random numbers costs time and saves nothing.
+ALTER TABLE laneway.trace_block ALTER COLUMN traces SET STORAGE EXTERNAL;
+COMMENT ON COLUMN laneway.trace_block.traces IS 'The first 64 bits of each trace id in the block, once each.';
+
+CREATE TABLE laneway.trace_cut (
+    cut_id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    from_at     timestamptz NOT NULL UNIQUE,
+    to_at       timestamptz NOT NULL CHECK (to_at > from_at),
+    closed_at   timestamptz,
+    checked_at  timestamptz
+);
+COMMENT ON TABLE laneway.trace_cut IS 'The catalogue of the cuts: trace_block_c<cut_id> holds the blocks of [from_at, to_at).';
+COMMENT ON COLUMN laneway.trace_cut.closed_at IS 'When it was frozen: it takes no more blocks.';
+COMMENT ON COLUMN laneway.trace_cut.checked_at IS 'When it was last seen how many of its blocks still have messages.';

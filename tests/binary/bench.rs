@@ -1,0 +1,87 @@
+//! `laneway bench`: one document, and nothing left behind, however it ends.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::harness::process::{directory, laneway, run, said};
+use crate::harness::{TestDatabase, source, wait};
+use crate::home::processes_of;
+
+const SHORT: [&str; 5] = ["--rounds", "1", "--seconds", "1", "--json"];
+
+fn positive(document: &Value, name: &str) -> f64 {
+    let value = document[name].as_f64().unwrap_or_else(|| panic!("{name} in {document}"));
+    assert!(value > 0.0, "{name} is {value}");
+    value
+}
+
+#[tokio::test]
+async fn heavy_append_is_measured_against_the_limit_of_a_given_database() {
+    let database = TestDatabase::empty().await;
+    let said = run(&[["bench", "append", "--url", &database.url].as_slice(), &SHORT].concat()).await;
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    let document: Value = serde_json::from_str(&said.stdout).expect("one document");
+    let (limit, rate, ratio) =
+        (positive(&document, "limit"), positive(&document, "rate"), positive(&document, "ratio"));
+    assert!((rate / limit - ratio).abs() < 0.001, "one round: {rate} / {limit} is {ratio}");
+    let left = "SELECT count(*) FROM pg_class WHERE relname LIKE 'laneway_limit%'";
+    assert_eq!(database.number(left).await, 0, "the tables of the limit are gone");
+}
+
+#[tokio::test]
+async fn a_database_that_is_away_fails_the_measurement_with_a_sentence() {
+    let said = run(&["bench", "limit", "--url", "postgresql://u:s3cret@127.0.0.1:port/x", "--json"]).await;
+    assert_eq!((said.code, said.stdout.as_str()), (1, ""));
+    assert!(said.stderr.starts_with("laneway: the database URL cannot be read"), "{}", said.stderr);
+    assert!(!said.stderr.contains("s3cret"));
+}
+
+/// A bench on a PostgreSQL of its own, below a directory.
+fn private(temp: &Path, args: &[&str]) -> Command {
+    let mut command = laneway();
+    command.args(["bench", "limit"]).args(args).env("TMPDIR", temp);
+    if let Some(bin_dir) = source::bin_dir() {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let paths = std::iter::once(bin_dir).chain(std::env::split_paths(&path));
+        command.env("PATH", std::env::join_paths(paths).unwrap());
+    }
+    command
+}
+
+fn assert_nothing_left(temp: &Path) {
+    let left: Vec<_> = std::fs::read_dir(temp).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert!(processes_of(temp).is_empty(), "{:?}", processes_of(temp));
+}
+
+#[tokio::test]
+async fn heavy_the_limit_is_measured_on_a_postgres_of_its_own_that_leaves_nothing() {
+    let temp = directory();
+    let said = said(private(temp.path(), &SHORT).output().await.unwrap());
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    let document: Value = serde_json::from_str(&said.stdout).expect("one document");
+    positive(&document, "limit");
+    assert!(document["environment"]["postgres"].is_string());
+    assert_nothing_left(temp.path());
+}
+
+#[tokio::test]
+async fn heavy_a_measurement_that_is_interrupted_leaves_nothing() {
+    let temp = directory();
+    let mut bench = private(temp.path(), &["--seconds", "600"]);
+    let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait::until("its PostgreSQL to run", async || {
+        processes_of(temp.path()).iter().any(|line| line.contains("postgres"))
+    })
+    .await;
+    kill(Pid::from_raw(bench.id().unwrap() as i32), Signal::SIGINT).unwrap();
+    let said = said(bench.wait_with_output().await.unwrap());
+    assert_eq!((said.code, said.stdout.as_str()), (1, ""));
+    assert!(said.stderr.contains("interrupted"), "{}", said.stderr);
+    assert_nothing_left(temp.path());
+}

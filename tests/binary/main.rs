@@ -1,0 +1,35 @@
+//! The binary as people meet it: processes, signals, ports, sentences, exit codes; and what only a real server shows,
+//! such as TLS, a pooler, and a kill in the middle of a flush.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `home`, `remote`, `bouncer`, `web`, `publishers` | what the tests use: a data directory, a PostgreSQL on TCP, a pooler, an HTTP client, a crowd |
+//! | `topics`, `lifecycle`, `refusals` | `laneway topic` and `laneway serve` |
+//! | `crash` | kills in mid-flush, with every answer accounted for |
+//! | `http_routes`, `http_values`, `http_refusals` | the HTTP API, route by route and mistake by mistake |
+//! | `pooler`, `tls`, `store` | how the store reaches its database |
+//! | `bench`, `source` | measurements; which PostgreSQL the tests use |
+
+#![allow(clippy::unwrap_used, clippy::too_many_lines)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod bouncer;
+mod home;
+mod publishers;
+mod remote;
+mod web;
+
+mod bench;
+mod crash;
+mod http_refusals;
+mod http_routes;
+mod http_values;
+mod lifecycle;
+mod pooler;
+mod refusals;
+mod source;
+mod store;
+mod tls;
+mod topics;

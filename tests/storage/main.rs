@@ -1,0 +1,17 @@
+//! What is stored, how it is found again, and how it goes: segments, retention, reading, heads, the trace index.
+
+#![allow(clippy::unwrap_used, clippy::too_many_lines)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod heads;
+mod hostile;
+mod quiet_partitions;
+mod reading;
+mod retention;
+mod segments;
+mod thousand;
+mod topics;
+mod trace_cuts;
+mod traces;

@@ -1,0 +1,148 @@
+//! Reading by trace id: every message of it, in the order of publishing, from any topic, partition and segment.
+
+use std::collections::BTreeSet;
+
+use laneway::broker::Broker;
+use laneway::broker::appender::Unit;
+use laneway::broker::message::{Cause, Draft};
+use laneway::broker::reader::Hop;
+use laneway::ids::{Offset, PartitionId, TraceId};
+use laneway_client::topic::CreateTopic;
+use uuid::Uuid;
+
+use crate::harness::TestDatabase;
+use crate::harness::produce::{draft, texts, topic, topic_of_segments, unit};
+use crate::harness::quiet::{QuietBroker, seal};
+
+/// A unit of messages that each belong to a trace.
+fn traced(partition_id: PartitionId, messages: &[(TraceId, &str)]) -> Unit {
+    let message = |(trace_id, text): &(TraceId, &str)| {
+        Draft { trace_id: Some(*trace_id), ..draft(*text) }.check(100).unwrap()
+    };
+    Unit { messages: messages.iter().map(message).collect(), ..unit(partition_id, []) }
+}
+
+async fn publish(broker: &Broker, partition_id: PartitionId, messages: &[(TraceId, &str)]) {
+    broker.appender.append(traced(partition_id, messages)).await.unwrap();
+}
+
+async fn found(broker: &Broker, trace_id: TraceId) -> Vec<String> {
+    let hops = broker.reader.trace(trace_id).await.unwrap();
+    assert!(hops.iter().all(|hop| hop.message.trace_id == trace_id));
+    hops.iter().flat_map(|hop| texts(std::slice::from_ref(&hop.message))).collect()
+}
+
+fn random() -> TraceId {
+    TraceId(Uuid::new_v4())
+}
+
+#[tokio::test]
+async fn a_trace_is_found_in_every_topic_and_partition_in_the_order_of_publishing() {
+    let database = TestDatabase::new().await;
+    let broker = database.broker();
+    let orders = topic(&broker, "orders", 3).await;
+    let invoices = topic_of_segments(&broker, "invoices", 2, 16).await;
+    for trace_id in [random(), TraceId::generate(), random(), TraceId::generate()] {
+        let other = random();
+        publish(&broker, orders.partitions[0], &[(other, "noise"), (trace_id, "a"), (other, "noise")]).await;
+        publish(&broker, invoices.partitions[1], &[(trace_id, "b"), (trace_id, "c"), (other, "noise")]).await;
+        publish(&broker, orders.partitions[2], &[(other, "noise")]).await;
+        publish(&broker, orders.partitions[0], &[(trace_id, "d")]).await;
+        // Beyond the end of a segment of 16, in one batch.
+        let long: Vec<_> = (0..30).map(|place| (if place % 10 == 9 { trace_id } else { other }, "e")).collect();
+        publish(&broker, invoices.partitions[0], &long).await;
+        assert_eq!(found(&broker, trace_id).await, ["a", "b", "c", "d", "e", "e", "e"]);
+        assert_eq!(broker.reader.trace(other).await.unwrap().len(), 4 + 27);
+    }
+    assert_eq!(found(&broker, random()).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn hops_say_where_they_are_and_what_caused_them() {
+    let database = TestDatabase::new().await;
+    let broker = database.broker();
+    let topic = topic(&broker, "orders", 2).await;
+    let trace_id = TraceId::generate();
+    publish(&broker, topic.partitions[1], &[(random(), "noise"), (trace_id, "cause")]).await;
+    let cause = Some(Cause { partition_id: topic.partitions[1], offset: Offset(1) });
+    let effect = Draft { trace_id: Some(trace_id), cause, ..draft("effect") }.check(100).unwrap();
+    let unit = Unit { messages: vec![effect], ..unit(topic.partitions[0], []) };
+    broker.appender.append(unit).await.unwrap();
+    let hops = broker.reader.trace(trace_id).await.unwrap();
+    let place = |hop: &Hop| (hop.partition_id, hop.message.offset, hop.message.cause);
+    assert_eq!(
+        hops.iter().map(place).collect::<Vec<_>>(),
+        [(topic.partitions[1], Offset(1), None), (topic.partitions[0], Offset(0), cause)]
+    );
+}
+
+#[tokio::test]
+async fn traces_that_share_their_first_half_are_told_apart() {
+    let database = TestDatabase::new().await;
+    let broker = database.broker();
+    let topic = topic(&broker, "orders", 2).await;
+    let half = 0x0123_4567_89ab_cdef_u64;
+    let [one, other, third] = [1, 2, 3].map(|rest| TraceId(Uuid::from_u64_pair(half, rest)));
+    let negative = TraceId(Uuid::from_u64_pair(u64::MAX, 1));
+    publish(&broker, topic.partitions[0], &[(one, "one"), (other, "other"), (negative, "negative")]).await;
+    publish(&broker, topic.partitions[1], &[(other, "other again")]).await;
+    assert_eq!(found(&broker, one).await, ["one"]);
+    assert_eq!(found(&broker, other).await, ["other", "other again"]);
+    assert_eq!(found(&broker, third).await, [""; 0]);
+    assert_eq!(found(&broker, negative).await, ["negative"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_trace_of_a_busy_topic_is_found_whole_by_any_broker() {
+    let database = TestDatabase::new().await;
+    let brokers = [database.broker(), database.broker()];
+    let topic = topic_of_segments(&brokers[0], "orders", 4, 64).await;
+    let traces: Vec<TraceId> =
+        (0..50).map(|number| if number % 2 == 0 { random() } else { TraceId::generate() }).collect();
+    let mut answers = Vec::new();
+    for round in 0..12 {
+        for (number, trace_id) in traces.iter().enumerate() {
+            let broker = &brokers[(round + number) % 2];
+            let text = format!("{round}");
+            let unit = traced(topic.partitions[(round * 7 + number) % 4], &[(*trace_id, &text)]);
+            answers.push(broker.appender.submit(unit).unwrap());
+        }
+    }
+    for answer in answers {
+        answer.await.unwrap().unwrap();
+    }
+    for (number, trace_id) in traces.iter().enumerate() {
+        let hops = brokers[number % 2].reader.trace(*trace_id).await.unwrap();
+        assert_eq!(hops.len(), 12);
+        assert!(hops.is_sorted_by_key(|hop| hop.message.published_at));
+        let rounds: BTreeSet<Vec<u8>> = hops.iter().map(|hop| hop.message.payload.to_vec()).collect();
+        assert_eq!(rounds.len(), 12);
+    }
+}
+
+#[tokio::test]
+async fn a_trace_that_retention_has_cut_in_two_shows_what_is_left() {
+    let database = TestDatabase::new().await;
+    let broker = QuietBroker::start(database.store());
+    let request = CreateTopic {
+        segment_messages: Some(16),
+        retention_bytes: Some(1),
+        ..CreateTopic::new("orders", 1)
+    };
+    let partition_id = broker.topics.create(&request).await.unwrap().partitions[0];
+    let trace_id = random();
+    for number in 0..40 {
+        publish(&broker, partition_id, &[(trace_id, &format!("{number}"))]).await;
+    }
+    // One batch that lies on both sides of the coming start.
+    let long: Vec<_> = (40..60).map(|_| (trace_id, "long")).collect();
+    publish(&broker, partition_id, &long).await;
+    publish(&broker, partition_id, &[(random(), "noise")]).await;
+    assert_eq!(broker.reader.trace(trace_id).await.unwrap().len(), 60);
+    seal(&broker.store).await;
+    broker.store.retention_pass().await.unwrap();
+    // The reader remembers tables that are gone.
+    let hops = broker.reader.trace(trace_id).await.unwrap();
+    let offsets: Vec<i64> = hops.iter().map(|hop| hop.message.offset.0).collect();
+    assert_eq!(offsets, (48..60).collect::<Vec<_>>());
+}
