@@ -29,6 +29,8 @@ pub const SEGMENT_MESSAGES_MIN: u32 = 16;
 pub const SEGMENT_MESSAGES_MAX: u32 = 100_000_000;
 /// What a segment should hold at most: large messages make shorter segments, so that retention stays fine-grained.
 pub const SEGMENT_BYTES_TARGET: i64 = 512 << 20;
+/// Longest retention by age; beyond it the arithmetic of PostgreSQL's timestamps ends.
+pub const RETENTION_AGE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// How long a transaction id is remembered unless the topic says otherwise.
 pub const DEDUP_WINDOW_DEFAULT: Duration = Duration::from_secs(3600);
 /// Longer windows make an index that no longer fits in memory.
@@ -52,12 +54,20 @@ pub const APPENDER_UNITS_MAX: usize = 16_384;
 pub const FLUSH_SKIPS_MAX: u32 = 8;
 /// Pause before a partition that was locked by another broker is tried again: about one commit.
 pub const FLUSH_SKIP_PAUSE: Duration = Duration::from_millis(1);
+/// The pause grows with each time in a row, up to this many times its length.
+pub const FLUSH_SKIP_PAUSES_MAX: u32 = 50;
+/// Partitions that one appender flushes alone at once: each takes a connection.
+pub const FLUSHES_ALONE_MAX: usize = 2;
+/// Flushes in a row that may find no table for a partition; each asks for it and connects anew before the next.
+pub const FLUSH_MISSES_MAX: u32 = 20;
 /// How long the broker itself repeats what is idempotent, before it admits that the outcome is unknown.
 pub const APPEND_PATIENCE: Duration = Duration::from_secs(15);
 /// Tries of a flush that lost a deadlock or a serialization race.
 pub const FLUSH_CONTENTION_TRIES: u32 = 5;
 /// The appender connections set this for idle-in-transaction and the TCP timeouts: a frozen broker frees its locks in time.
 pub const APPENDER_STALL_TIMEOUT: Duration = Duration::from_millis(1_000);
+/// Silence after which a connection is given up, beyond what the server was told to allow.
+pub const SILENCE_SLACK: Duration = Duration::from_secs(3);
 /// One flush may take this long in the database before it is cancelled.
 pub const FLUSH_STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -69,6 +79,8 @@ pub const READ_MESSAGES_MAX: u32 = 10_000;
 pub const READ_BYTES_MAX: u64 = 8 << 20;
 /// Hops of one trace that a look-up returns.
 pub const TRACE_HOPS_MAX: usize = 10_000;
+/// Bytes of one trace that a look-up returns, unless a single message is larger.
+pub const TRACE_BYTES_MAX: u64 = 64 << 20;
 /// Partitions whose segments a broker remembers.
 pub const CATALOGUE_PARTITIONS_MAX: usize = 100_000;
 
@@ -82,8 +94,8 @@ pub const UPKEEP_INTERVAL: Duration = Duration::from_secs(1);
 pub const RETENTION_INTERVAL: Duration = Duration::from_secs(10);
 /// Rows that one expiry statement deletes: a short transaction.
 pub const EXPIRE_ROWS_MAX: i64 = 10_000;
-/// DDL waits this long for a lock; a waiting exclusive lock queues everyone behind it.
-pub const DDL_LOCK_TIMEOUT: Duration = Duration::from_millis(200);
+/// DDL waits this long for a lock; a waiting exclusive lock queues every flush behind it.
+pub const DDL_LOCK_TIMEOUT: Duration = Duration::from_millis(25);
 /// Tries of a schema change that did not get its lock.
 pub const DDL_TRIES: usize = 50;
 /// Connections for schema changes; they meet at the parent's lock anyway.
@@ -93,6 +105,8 @@ pub const DDL_CONCURRENCY: u32 = 2;
 
 /// Body of one request.
 pub const HTTP_BODY_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a body that is too large, read only so that its sender hears the answer.
+pub const HTTP_DISCARD_BYTES_MAX: usize = 128 << 20;
 /// A request that takes longer is answered with an error.
 pub const HTTP_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Topics of one page.

@@ -26,7 +26,7 @@ WITH batch AS MATERIALIZED (
         ORDER BY head.published_at DESC, head.next_offset DESC
         LIMIT 1
     ) h ON true
-    WHERE b.partition_id = ANY (string_to_array(current_setting('laneway.locked'), ',')::bigint[])
+    WHERE b.partition_id = ANY ((SELECT string_to_array(current_setting('laneway.locked'), ','))::bigint[])
 ),
 misfit AS MATERIALIZED (
     SELECT c.batch, c.check_no, k.last_sequence

@@ -4,7 +4,7 @@
 CREATE TABLE laneway.trace_block_c{cut_id} (LIKE laneway.trace_block INCLUDING DEFAULTS INCLUDING STORAGE)
     WITH (autovacuum_enabled = off, toast.autovacuum_enabled = off);
 CREATE INDEX trace_block_c{cut_id}_traces ON laneway.trace_block_c{cut_id} USING gin (traces)
-    WITH (fastupdate = on, gin_pending_list_limit = 65536);
+    WITH (fastupdate = on, gin_pending_list_limit = 16384);
 ALTER TABLE laneway.trace_block ATTACH PARTITION laneway.trace_block_c{cut_id} FOR VALUES
-    FROM ('epoch'::timestamptz + {from_us} * interval '1 microsecond')
-    TO ('epoch'::timestamptz + {to_us} * interval '1 microsecond');
+    FROM (to_timestamp({from_us} / 1000000.0))
+    TO (to_timestamp({to_us} / 1000000.0));

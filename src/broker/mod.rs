@@ -33,6 +33,9 @@ pub struct Broker {
     pub reader: reader::Reader,
 }
 
+/// How often the appenders are looked at.
+const APPENDER_LOOK: Duration = Duration::from_secs(1);
+
 /// The tasks behind a broker.
 #[derive(Debug)]
 pub struct Running {
@@ -62,6 +65,14 @@ impl Broker {
 }
 
 impl Running {
+    /// Resolves when an appender has ended although nobody has asked it to: only a bug can do that, and its partitions
+    /// would take nothing any more.
+    pub async fn broken(&mut self) {
+        while !self.appenders.iter().any(JoinHandle::is_finished) {
+            tokio::time::sleep(APPENDER_LOOK).await;
+        }
+    }
+
     /// Ends everything, in the order of the data: callers must have dropped their broker by now.
     pub async fn stop(self, deadline: Duration) {
         join_until(deadline, "appender", self.appenders).await;

@@ -12,7 +12,7 @@ use dashmap::DashMap;
 use jiff::Timestamp;
 
 use crate::ids::{Offset, PartitionId, TraceId};
-use crate::limits::{CATALOGUE_PARTITIONS_MAX, TRACE_HOPS_MAX};
+use crate::limits::{CATALOGUE_PARTITIONS_MAX, TRACE_BYTES_MAX, TRACE_HOPS_MAX};
 use crate::store::messages::{Direction, Message, ReadLimit};
 use crate::store::segments::{Catalogue, Segment};
 use crate::store::traces::Block;
@@ -38,6 +38,11 @@ pub enum ReadError {
 pub struct Hop {
     pub partition_id: PartitionId,
     pub message: Message,
+}
+
+/// Whether a trace has reached the bound of a look-up, so that later hops may be missing.
+pub fn is_cut(hops: &[Hop]) -> bool {
+    hops.len() >= TRACE_HOPS_MAX || hops.iter().map(|hop| hop.message.bytes()).sum::<u64>() >= TRACE_BYTES_MAX
 }
 
 /// How sure we are of a catalogue.
@@ -119,12 +124,15 @@ impl Reader {
         }
     }
 
-    /// Every stored message of a trace, in the order of publishing.
+    /// Every stored message of a trace, in the order of publishing; the first ones if there are too many, see [`is_cut`].
     pub async fn trace(&self, trace_id: TraceId) -> Result<Vec<Hop>, ReadError> {
         let blocks = self.store.trace_blocks_find(trace_id, TRACE_HOPS_MAX).await?;
-        let mut hops = Vec::new();
+        let mut hops: Vec<Hop> = Vec::new();
         for block in blocks {
-            match self.trace_block(trace_id, block).await {
+            if is_cut(&hops) {
+                break;
+            }
+            match self.trace_block(trace_id, block, TRACE_HOPS_MAX - hops.len()).await {
                 Ok(found) => hops.extend(found),
                 Err(ReadError::UnknownPartition) => {} // its topic is gone, the index has still to follow
                 Err(error) => return Err(error),
@@ -134,7 +142,12 @@ impl Reader {
         Ok(hops)
     }
 
-    async fn trace_block(&self, trace_id: TraceId, block: Block) -> Result<Vec<Hop>, ReadError> {
+    async fn trace_block(
+        &self,
+        trace_id: TraceId,
+        block: Block,
+        limit: usize,
+    ) -> Result<Vec<Hop>, ReadError> {
         let mut freshness = Freshness::Remembered;
         loop {
             let catalogue = self.catalogue(block.partition_id, &mut freshness).await?;
@@ -143,7 +156,7 @@ impl Reader {
                 freshness = Freshness::JustRead;
                 continue;
             }
-            match self.trace_segments(trace_id, block, &catalogue).await {
+            match self.trace_segments(trace_id, block, &catalogue, limit).await {
                 Ok(hops) => return Ok(hops),
                 Err(Error::TableGone { .. }) => freshness = Freshness::JustRead,
                 Err(error) => return Err(error.into()),
@@ -156,13 +169,14 @@ impl Reader {
         trace_id: TraceId,
         block: Block,
         catalogue: &Catalogue,
+        limit: usize,
     ) -> Result<Vec<Hop>, Error> {
         let mut hops = Vec::new();
         let overlaps = |segment: &&Segment| {
             segment.first_offset < block.end_offset && block.first_offset < segment.end_offset
         };
         for segment in catalogue.segments.iter().filter(overlaps) {
-            let messages = self.store.segment_find_trace(segment.segment_id, block, trace_id).await?;
+            let messages = self.store.segment_find_trace(segment.segment_id, block, trace_id, limit).await?;
             hops.extend(
                 messages.into_iter().map(|message| Hop { partition_id: block.partition_id, message }),
             );

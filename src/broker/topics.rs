@@ -13,7 +13,8 @@ use tokio::sync::broadcast;
 
 use crate::ids::PartitionId;
 use crate::limits::{
-    DEDUP_WINDOW_MAX, PAYLOAD_BYTES_MAX_MAX, SEGMENT_MESSAGES_MAX, SEGMENT_MESSAGES_MIN, TOPICS_PAGE_MAX,
+    DEDUP_WINDOW_MAX, PAYLOAD_BYTES_MAX_MAX, RETENTION_AGE_MAX, SEGMENT_MESSAGES_MAX, SEGMENT_MESSAGES_MIN,
+    TOPICS_PAGE_MAX,
 };
 use crate::store::listen::Hint;
 use crate::store::partitions::Partition;
@@ -148,7 +149,12 @@ fn settings(request: &CreateTopic) -> Result<TopicSettings, TopicError> {
         u64::from(PAYLOAD_BYTES_MAX_MAX),
     )?;
     in_range("segment_messages", u64::from(settings.segment_messages), segment_min, segment_max)?;
-    in_range("retention_age_ms", request.retention_age_ms.unwrap_or(1), 1, forever)?;
+    in_range(
+        "retention_age_ms",
+        request.retention_age_ms.unwrap_or(1),
+        1,
+        RETENTION_AGE_MAX.as_millis() as u64,
+    )?;
     in_range("retention_bytes", request.retention_bytes.unwrap_or(1), 1, forever)?;
     in_range("dedup_window_ms", settings.dedup_window.as_millis() as u64, 1, window_max)?;
     Ok(settings)

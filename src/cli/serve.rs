@@ -157,7 +157,7 @@ async fn serve_until_told(
     context: server::Context,
     signals: &Signals,
     status: Option<watch::Receiver<Status>>,
-    running: Running,
+    mut running: Running,
 ) -> Result<(), Failure> {
     let stop = CancellationToken::new();
     let mut serving = tokio::spawn(server::serve(listener, context, stop.clone()));
@@ -167,6 +167,7 @@ async fn serve_until_told(
             Ok(())
         }
         error = beyond_help(status) => Err(error),
+        () = running.broken() => Err("an appender has ended by itself; its log line says why".into()),
         ended = &mut serving => Err(format!("the server ended by itself: {ended:?}").into()),
     };
     stop.cancel(); // the listener stops; requests under way go on

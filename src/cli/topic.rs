@@ -41,7 +41,7 @@ enum Action {
 struct Create {
     /// 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-'
     name: String,
-    /// 1 to 1,000; can be raised later, never lowered
+    /// 1 to 1,000
     #[arg(long, default_value_t = 1, value_name = "N")]
     partitions: u32,
     /// Largest payload of one message, in bytes [default: 1 MiB]

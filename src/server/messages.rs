@@ -1,9 +1,13 @@
 //! Messages over HTTP: published, listed by offset or time, found by trace.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use axum::Json;
 use axum::extract::State;
 use laneway_client::message::{
-    DecodeError, Encoding, MessageList, PublishMessage, PublishRequest, PublishResponse, PublishResult, StoredMessage,
+    DecodeError, Encoding, MessageList, PublishMessage, PublishRequest, PublishResponse, PublishResult,
+    StoredMessage,
 };
 use laneway_client::{ErrorCode, Problem};
 use serde::Deserialize;
@@ -13,6 +17,7 @@ use super::problem::{Body, Failure, Path, Query, malformed};
 use super::topics::topic_name;
 use crate::broker::message::Draft;
 use crate::broker::publish::{Addressed, Placed, Published};
+use crate::broker::reader::is_cut;
 use crate::ids::{Offset, PartitionId, ProducerId, TraceId};
 use crate::limits::{READ_BYTES_MAX, READ_MESSAGES_MAX};
 use crate::store::messages::{Message, ReadLimit};
@@ -115,7 +120,7 @@ pub(super) async fn list(
     })?;
     let messages = read(&context, partition_id, &query).await?;
     let messages = messages.into_iter().map(|message| stored(&topic.name, partition, message)).collect();
-    Ok(Json(MessageList { messages }))
+    Ok(Json(MessageList { messages, truncated: false }))
 }
 
 async fn read(
@@ -167,12 +172,17 @@ pub(super) async fn trace(
 ) -> Result<Json<MessageList>, Failure> {
     let trace_id = trace_id(&id, "trace_id")?;
     let hops = context.broker.reader.trace(trace_id).await?;
+    let truncated = is_cut(&hops);
+    let mut names: HashMap<PartitionId, (String, u32)> = HashMap::new();
     let mut messages = Vec::with_capacity(hops.len());
     for hop in hops {
-        let (topic, partition) = context.broker.topics.name_of(hop.partition_id).await?;
-        messages.push(stored(&topic, partition, hop.message));
+        let (topic, partition) = match names.entry(hop.partition_id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => unknown.insert(context.broker.topics.name_of(hop.partition_id).await?),
+        };
+        messages.push(stored(topic, *partition, hop.message));
     }
-    Ok(Json(MessageList { messages }))
+    Ok(Json(MessageList { messages, truncated }))
 }
 
 fn stored(topic: &str, partition: u32, message: Message) -> StoredMessage {

@@ -54,6 +54,7 @@ pub fn router(context: Context) -> Router {
         .fallback(problem::unknown_route)
         .method_not_allowed_fallback(problem::method_not_allowed)
         .layer(DefaultBodyLimit::max(HTTP_BODY_BYTES_MAX))
+        .layer(axum::middleware::from_fn(problem::in_size))
         .layer(axum::middleware::from_fn(problem::in_time))
         .layer(axum::middleware::from_fn_with_state(context.clone(), guard::check))
         .with_state(context)

@@ -6,6 +6,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt as _;
 use laneway_client::{ErrorCode, Problem};
 
 use crate::broker::appender::AppendError;
@@ -13,7 +14,7 @@ use crate::broker::message::InvalidMessage;
 use crate::broker::publish::PublishError;
 use crate::broker::reader::ReadError;
 use crate::broker::topics::TopicError;
-use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_REQUEST_TIMEOUT};
+use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_DISCARD_BYTES_MAX, HTTP_REQUEST_TIMEOUT};
 use crate::store::Error as StoreError;
 
 /// An error as HTTP carries it.
@@ -46,7 +47,7 @@ impl From<StoreError> for Failure {
             | StoreError::Untrusted { .. } => ErrorCode::Unavailable, // nothing happened
             StoreError::OutcomeUnknown { .. } => ErrorCode::OutcomeUnknown, // it may have happened
             StoreError::Refused { .. }
-            | StoreError::NoSegment
+            | StoreError::NoSegment { .. }
             | StoreError::TableGone { .. }
             | StoreError::Forbidden { .. }
             | StoreError::Unexpected { .. } => {
@@ -196,6 +197,26 @@ pub(super) async fn unknown_route(request: Request) -> Failure {
 pub(super) async fn method_not_allowed(request: Request) -> Failure {
     let detail = format!("{} does not take {}", request.uri().path(), request.method());
     Failure::from(Problem::new(ErrorCode::MethodNotAllowed, detail))
+}
+
+/// Refuses a body that is too large by its own account. It is read and thrown away first, up to a bound, because a client
+/// that is still sending would see a broken connection instead of the answer.
+pub(super) async fn in_size(request: Request, next: Next) -> Response {
+    let declared =
+        request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if declared.is_none_or(|bytes: usize| bytes <= HTTP_BODY_BYTES_MAX) {
+        return next.run(request).await;
+    }
+    let mut body = request.into_body().into_data_stream();
+    let mut thrown_away = 0;
+    while let Some(Ok(piece)) = body.next().await {
+        thrown_away += piece.len();
+        if thrown_away > HTTP_DISCARD_BYTES_MAX {
+            break;
+        }
+    }
+    let detail = format!("the body is larger than {HTTP_BODY_BYTES_MAX} bytes");
+    Failure::from(Problem::new(ErrorCode::TooLarge, detail)).into_response()
 }
 
 /// Answers a request that takes too long; what it has handed to the appender goes on.

@@ -9,6 +9,11 @@ use tokio_postgres::config::SslMode;
 
 use super::tls::{self, Verification};
 
+/// Unacknowledged bytes to the database for this long: the connection is given up.
+const DEAD_PEER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often an idle connection is tried.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+
 /// How statements reach the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatementMode {
@@ -119,6 +124,9 @@ impl Target {
     pub(super) fn config_for(&self, role: Role, settings: &DatabaseSettings) -> tokio_postgres::Config {
         let mut config = self.config.clone();
         config.application_name(role.application_name());
+        // The server's timeouts do not help when the server is gone without a word.
+        config.tcp_user_timeout(DEAD_PEER_TIMEOUT);
+        config.keepalives_idle(KEEPALIVE).keepalives_interval(KEEPALIVE).keepalives_retries(2);
         if settings.statements == StatementMode::Prepared {
             let own = config.get_options().unwrap_or_default().to_owned();
             let options = role
@@ -160,6 +168,18 @@ impl Role {
         all.extend(plans);
         all.extend(appender_plans.into_iter().filter(|_| self == Role::Appender));
         all
+    }
+
+    /// How long a statement in this role may go without an answer; `None`: as long as it takes.
+    pub(super) fn silence_max(self, settings: &DatabaseSettings) -> Option<Duration> {
+        use crate::limits::{FLUSH_STATEMENT_TIMEOUT, SILENCE_SLACK};
+        match self {
+            Role::Pool | Role::Listen => {
+                Some(settings.statement_timeout + settings.lock_timeout + SILENCE_SLACK)
+            }
+            Role::Appender => Some(FLUSH_STATEMENT_TIMEOUT + SILENCE_SLACK),
+            Role::Upkeep => None, // a vacuum takes its time; keepalives watch the connection
+        }
     }
 
     fn timeouts(self, settings: &DatabaseSettings) -> Vec<(&'static str, u128)> {

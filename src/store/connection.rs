@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 use futures_util::future::{join3, join4};
@@ -19,6 +19,11 @@ use super::timing::QueryTimes;
 
 /// Parameters as tokio-postgres takes them.
 pub type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// A publish is answered after it is durable, whatever the database, the role or somebody's `ALTER SYSTEM` says. What is
+/// stronger than `on`, such as `remote_apply`, stays.
+const WAIT_FOR_THE_DISK: &str = "; SELECT set_config('synchronous_commit', 'on', true) \
+    WHERE current_setting('synchronous_commit') IN ('off', 'local')";
 
 /// Isolation is always spelled out, because a database may have another default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +50,8 @@ pub struct Connection {
     times: Arc<QueryTimes>,
     /// Set while a transaction is open, so that a dropped future cannot hand it on.
     dirty: AtomicBool,
+    /// How long the server may be silent: it was told to answer sooner, so then nobody is there.
+    silence_max: Option<Duration>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -66,8 +73,19 @@ impl Connection {
                 begin.push_str(&format!("; SET LOCAL {name} = {value}"));
             }
         }
+        if role == Role::Appender {
+            begin.push_str(WAIT_FOR_THE_DISK);
+        }
         let mode = settings.statements;
-        Self { client, prepared: DashMap::new(), mode, begin, times, dirty: AtomicBool::new(false) }
+        Self {
+            client,
+            prepared: DashMap::new(),
+            mode,
+            begin,
+            times,
+            dirty: AtomicBool::new(false),
+            silence_max: role.silence_max(settings),
+        }
     }
 
     /// Whether the connection can still be used.
@@ -83,9 +101,27 @@ impl Connection {
         effect: Effect,
     ) -> Result<Vec<Row>, Error> {
         let started = Instant::now();
-        let result = self.send(query, params).await;
+        let result = self.in_time(effect, self.send(query, params)).await;
         self.times.record(query.name, started.elapsed(), result.is_ok());
-        result.map_err(|error| Error::classify(&error, effect))
+        result
+    }
+
+    /// Waits for an answer, but not for ever: a connection whose other end is gone without a word is given up.
+    async fn in_time<T>(
+        &self,
+        effect: Effect,
+        answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, Error> {
+        let Some(silence_max) = self.silence_max else {
+            return answer.await.map_err(|error| Error::classify(&error, effect));
+        };
+        match tokio::time::timeout(silence_max, answer).await {
+            Ok(result) => result.map_err(|error| Error::classify(&error, effect)),
+            Err(_) => {
+                self.mark_dirty(); // an answer may still come: nobody may take it for his own
+                Err(Error::silent(silence_max, effect))
+            }
+        }
     }
 
     /// Runs a named query that returns at most one row.
@@ -101,18 +137,26 @@ impl Connection {
     /// Runs a named query and counts the rows that it touched.
     pub async fn execute(&self, query: &'static Query, params: Params<'_>) -> Result<u64, Error> {
         let started = Instant::now();
-        let result = match self.mode {
-            StatementMode::Prepared => match self.statement(query).await {
-                Ok(statement) => self.client.execute(&statement, params).await,
-                Err(error) => Err(error),
-            },
+        let result = self.in_time(Effect::Possible, self.send_counted(query, params)).await;
+        self.times.record(query.name, started.elapsed(), result.is_ok());
+        result
+    }
+
+    async fn send_counted(
+        &self,
+        query: &'static Query,
+        params: Params<'_>,
+    ) -> Result<u64, tokio_postgres::Error> {
+        match self.mode {
+            StatementMode::Prepared => {
+                let statement = self.statement(query).await?;
+                self.client.execute(&statement, params).await
+            }
             StatementMode::Unnamed => {
                 let params = typed(params, query.types);
                 self.alone(self.client.execute_typed(query.sql, &params)).await
             }
-        };
-        self.times.record(query.name, started.elapsed(), result.is_ok());
-        result.map_err(|error| Error::classify(&error, Effect::Possible))
+        }
     }
 
     /// Reads through a template. Never prepared: there are more tables than a connection should remember.
@@ -125,9 +169,10 @@ impl Connection {
         let started = Instant::now();
         let sql = template.fill(integers);
         let params = typed(params, template.types);
-        let result = self.alone(self.client.query_typed(&sql, &params)).await;
+        let answer = self.alone(self.client.query_typed(&sql, &params));
+        let result = self.in_time(Effect::None, answer).await;
         self.times.record(template.name, started.elapsed(), result.is_ok());
-        result.map_err(|error| Error::classify(&error, Effect::None))
+        result
     }
 
     /// Changes the schema through a template.
@@ -223,9 +268,11 @@ impl Connection {
     ///
     /// Order: everything is prepared before the first byte is sent; then each part is sent at its first poll, in order.
     /// Were a statement prepared in between, `COMMIT` would overtake it and the locks would not be held.
+    /// `stall`: how long the server lets the transaction idle while the second statement is on its way.
     pub(super) async fn pipeline(
         &self,
         name: &'static str,
+        stall: Duration,
         first: (&'static Query, Params<'_>),
         second: (&'static Query, Params<'_>),
     ) -> Pipelined {
@@ -238,13 +285,19 @@ impl Connection {
         }
         let started = Instant::now();
         self.mark_dirty();
-        let (begun, first, second, committed) = join4(
-            self.batch(&self.begin),
+        let begin =
+            format!("{}; SET LOCAL idle_in_transaction_session_timeout = {}", self.begin, stall.as_millis());
+        let answers = join4(
+            self.batch(&begin),
             self.send(first.0, first.1),
             self.send(second.0, second.1),
             self.batch("COMMIT"),
-        )
-        .await;
+        );
+        let silence_max = self.silence_max.unwrap_or(Duration::MAX).saturating_add(stall);
+        let Ok((begun, first, second, committed)) = tokio::time::timeout(silence_max, answers).await else {
+            self.times.record(name, started.elapsed(), false);
+            return Pipelined::Unknown(Error::silent(silence_max, Effect::Possible)); // and it stays dirty
+        };
         let outcome = Pipelined::judge(begun, first, second, committed);
         if !self.client.is_closed() {
             self.mark_clean(); // COMMIT was answered, so no transaction is open, whatever became of it

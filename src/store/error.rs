@@ -23,9 +23,9 @@ pub enum Error {
     /// The data breaks a rule of the database: nothing happened, and it will not work the second time.
     #[error("the database refuses the data ({sqlstate}): {message}")]
     Refused { sqlstate: String, message: String },
-    /// An insert ran past the tables that exist: make them and try again.
-    #[error("a table for these messages has still to be made")]
-    NoSegment,
+    /// An insert ran past the tables that exist: make them and try again. The relation is the parent that lacks one.
+    #[error("a table below {relation} has still to be made")]
+    NoSegment { relation: String },
     /// A named segment is gone: read the catalogue again.
     #[error("a table is no longer there: {message}")]
     TableGone { message: String },
@@ -66,6 +66,7 @@ enum Verdict {
 fn verdict(state: &SqlState) -> Verdict {
     match state.code() {
         "40001" | "40P01" | "55P03" => Verdict::Retry,
+        "40003" => Verdict::ConnectionLost, // statement completion unknown
         "25006" => Verdict::ReadOnly,
         "42P01" => Verdict::TableGone,
         "42501" => Verdict::Forbidden,
@@ -110,13 +111,18 @@ impl Error {
             Verdict::ReadOnly => Self::ReadOnly,
             // Tuple routing that finds no table reports a check violation without a constraint.
             Verdict::Refused if *db.code() == SqlState::CHECK_VIOLATION && db.constraint().is_none() => {
-                Self::NoSegment
+                Self::NoSegment { relation: db.table().unwrap_or_default().to_owned() }
             }
             Verdict::Refused => Self::Refused { sqlstate, message },
             Verdict::TableGone => Self::TableGone { message },
             Verdict::Forbidden => Self::Forbidden { sqlstate, message },
             Verdict::Unexpected => Self::Unexpected { sqlstate, message },
         }
+    }
+
+    /// Nobody has answered for longer than the server was told to take.
+    pub(super) fn silent(waited: std::time::Duration, effect: Effect) -> Self {
+        Self::lost(format!("no answer for {waited:?}"), effect)
     }
 
     fn lost(reason: String, effect: Effect) -> Self {
@@ -134,7 +140,7 @@ impl Error {
             Self::Contended { .. } => "contended",
             Self::ReadOnly => "read_only",
             Self::Refused { .. } => "refused",
-            Self::NoSegment => "no_segment",
+            Self::NoSegment { .. } => "no_segment",
             Self::TableGone { .. } => "table_gone",
             Self::Untrusted { .. } => "untrusted",
             Self::Forbidden { .. } => "forbidden",
@@ -177,6 +183,7 @@ mod tests {
             ("40001", Verdict::Retry),
             ("40P01", Verdict::Retry),
             ("55P03", Verdict::Retry),
+            ("40003", Verdict::ConnectionLost),
             ("25006", Verdict::ReadOnly),
             ("53100", Verdict::Unavailable),
             ("53200", Verdict::Unavailable),

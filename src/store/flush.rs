@@ -5,6 +5,8 @@
 //! client whose answer overflows the socket would hold its locks past every timeout.
 //! Locks: partition rows by id. Order: `partitions_lock`, then `messages_append`, in one READ COMMITTED transaction.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use postgres_types::ToSql;
 use uuid::Uuid;
@@ -13,6 +15,7 @@ use super::connection::{Connection, Pipelined};
 use super::error::Error;
 use super::query::{Query, query};
 use crate::ids::{Offset, Sequence};
+use crate::limits::{APPENDER_STALL_TIMEOUT, FLUSH_BYTES_MAX};
 
 query!(PARTITIONS_LOCK = "partitions_lock"[INT8_ARRAY]);
 query!(PARTITIONS_LOCK_WAITING = "partitions_lock_waiting"[INT8_ARRAY]);
@@ -27,6 +30,9 @@ query!(
         INT4_ARRAY, INT4_ARRAY, INT8_ARRAY // traces
     ]
 );
+
+/// What the link to the database must carry at least: about 80 Mbit/s.
+const SLOWEST_LINK_BYTES_PER_MS: u64 = 10_000;
 
 /// The transaction's name in the metrics.
 const FLUSH: &str = "flush";
@@ -191,12 +197,20 @@ impl Connection {
         let locks: [&(dyn ToSql + Sync); 1] = [&flush.batches.partition_ids];
         let columns = Columns::of(&flush.messages);
         let params = params(flush, &columns);
-        match self.pipeline(FLUSH, (mode.query(), &locks), (&MESSAGES_APPEND, &params)).await {
+        let stall = stall_for(flush.batches.bytes.iter().sum());
+        match self.pipeline(FLUSH, stall, (mode.query(), &locks), (&MESSAGES_APPEND, &params)).await {
             Pipelined::Committed(rows) => Outcome::Committed(rows.iter().map(report).collect()),
             Pipelined::NothingHappened(error) => Outcome::NothingHappened(error),
             Pipelined::Unknown(error) => Outcome::Unknown(error),
         }
     }
+}
+
+/// The locks are held while the second statement arrives, so a broker that freezes meanwhile is ended after a second. Only
+/// a unit that is larger than a flush should be gets more, because it cannot be sent in pieces.
+fn stall_for(bytes: i64) -> Duration {
+    let beyond = (bytes as u64).saturating_sub(FLUSH_BYTES_MAX as u64);
+    APPENDER_STALL_TIMEOUT + Duration::from_millis(beyond / SLOWEST_LINK_BYTES_PER_MS)
 }
 
 /// Optional columns as they are sent: a column that the whole flush leaves empty costs nothing per row.

@@ -48,6 +48,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::limits::DDL_CONCURRENCY;
 
+/// Under which name the driver logs.
+pub const DRIVER_LOG_TARGET: &str = "tokio_postgres";
 /// First pause between two tries to reach a database that is not there yet.
 const WAIT_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Longest pause between two such tries; also how often we say that we wait.
@@ -103,14 +105,14 @@ impl Store {
 
     /// A connection of the shared pool.
     pub async fn connection(&self) -> Result<bb8::PooledConnection<'_, Connector>, Error> {
-        acquired(self.pool.get().await, &self.connector)
+        acquired(&self.pool, &self.connector).await
     }
 
     /// A connection for schema changes; there are few, because they meet at the same locks anyway. Waits for its turn
     /// as long as it takes: a first publish to a thousand partitions is a thousand turns.
     pub async fn upkeep_connection(&self) -> Result<UpkeepConnection<'_>, Error> {
         let turn = self.upkeep_turns.acquire().await.expect("the turns are never closed");
-        let connection = acquired(self.upkeep.get().await, &self.connector)?;
+        let connection = acquired(&self.upkeep, &self.connector).await?;
         Ok(UpkeepConnection { connection, _turn: turn })
     }
 
@@ -158,14 +160,21 @@ impl std::ops::DerefMut for UpkeepConnection<'_> {
 }
 
 /// bb8 says only that it timed out; why no connection could be made, the connector remembers.
-fn acquired<T>(result: Result<T, bb8::RunError<Error>>, connector: &Connector) -> Result<T, Error> {
-    match result {
+async fn acquired<'a>(
+    pool: &'a bb8::Pool<Connector>,
+    connector: &Connector,
+) -> Result<bb8::PooledConnection<'a, Connector>, Error> {
+    match pool.get().await {
         Ok(connection) => Ok(connection),
         Err(bb8::RunError::User(error)) => Err(error),
-        Err(bb8::RunError::TimedOut) => Err(connector.last_failure().unwrap_or_else(|| {
+        Err(bb8::RunError::TimedOut) => {
             let waited = connector.settings().acquire_timeout;
-            let reason = format!("every connection of the pool was busy for {waited:?} (see --pool-size)");
-            Error::Unavailable { reason }
-        })),
+            Err(connector.last_failure().unwrap_or(Error::Unavailable {
+                reason: match pool.state().connections {
+                    0 => format!("no connection could be made for {waited:?}"),
+                    _ => format!("every connection of the pool was busy for {waited:?} (see --pool-size)"),
+                },
+            }))
+        }
     }
 }

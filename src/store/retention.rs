@@ -137,16 +137,16 @@ fn integers(partition_id: PartitionId, segment_id: SegmentId) -> [(&'static str,
 
 impl Store {
     /// One pass of retention: retires what expired, then detaches and drops whatever is on its way out.
-    /// Returns how many segments were retired.
+    /// Returns how many segments were retired. What somebody keeps locked is left for the next pass.
     pub async fn retention_pass(&self) -> Result<usize, Error> {
         let mut retired = 0;
         // A list of its own: in the head of the loop its connection would be held for as long as the loop runs.
         let all_expired = self.upkeep_connection().await?.segments_expired().await?;
         for expired in all_expired {
-            let start = retry::contended(retry::Policy::DDL, || async {
+            let start = retry::contended(retry::Policy::DDL_LATER, || async {
                 self.upkeep_connection().await?.segments_retire(expired).await
             });
-            if let Some(start) = start.await? {
+            if let Some(start) = or_later(start.await)?.flatten() {
                 retired += 1;
                 tracing::info!(partition = %expired.partition_id, start_offset = %start, "segment retired");
             }
@@ -155,16 +155,28 @@ impl Store {
         for _ in 0..2 {
             let all_leaving = self.upkeep_connection().await?.segments_leaving().await?;
             for leaving in all_leaving {
-                retry::contended(retry::Policy::DDL, || async {
+                let left = retry::contended(retry::Policy::DDL_LATER, || async {
                     self.upkeep_connection().await?.segments_leave(leaving).await
-                })
-                .await?;
+                });
+                or_later(left.await)?;
             }
         }
-        retry::contended(retry::Policy::DDL, || async {
+        let dropped = retry::contended(retry::Policy::DDL_LATER, || async {
             self.upkeep_connection().await?.trace_cuts_drop().await
-        })
-        .await?;
+        });
+        or_later(dropped.await)?;
         Ok(retired)
+    }
+}
+
+/// `None`: somebody keeps it locked, and one such segment must not hold up the others.
+fn or_later<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error @ Error::Contended { .. }) => {
+            tracing::debug!(%error, "left for the next pass of retention");
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }

@@ -21,6 +21,10 @@ impl Policy {
     pub const CONTENDED: Policy =
         Policy { tries: 8, pause_min: Duration::from_millis(2), pause_max: Duration::from_millis(200) };
 
+    /// For schema changes that can wait for the next round.
+    pub const DDL_LATER: Policy =
+        Policy { tries: 5, pause_min: Duration::from_millis(10), pause_max: Duration::from_millis(100) };
+
     /// For schema changes, which wait for a moment without a flush.
     pub const DDL: Policy = Policy {
         tries: crate::limits::DDL_TRIES,

@@ -48,6 +48,14 @@ impl Catalogue {
     }
 }
 
+/// Whether a partition may be the one for which a parent table has no place.
+pub fn may_lack_table(partition_id: PartitionId, relation: &str) -> bool {
+    match relation.strip_prefix("message_p") {
+        Some(id) => id.parse() == Ok(partition_id.0),
+        None => true, // the root, or the trace index: every partition of the flush may be it
+    }
+}
+
 /// Whether tables were made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extended {

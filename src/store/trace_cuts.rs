@@ -76,6 +76,11 @@ impl Connection {
         for row in self.query(&TRACE_CUTS_EXPIRED, &[], Effect::None).await? {
             let cut_id: i64 = row.get("cut_id");
             let transaction = self.begin().await?;
+            let locked = transaction.query_opt(&TRACE_CUTS_TRY_LOCK, &[], Effect::None).await?;
+            if !locked.is_some_and(|row| row.get("locked")) {
+                transaction.rollback().await?; // somebody writes cuts anew; the next pass drops them
+                return Ok(dropped);
+            }
             if transaction.execute(&TRACE_CUTS_FORGET, &[&cut_id]).await? == 1 {
                 transaction.run(&TRACE_CUT_DROP, &[("cut_id", cut_id)]).await?;
                 dropped.push(CutId(cut_id));
@@ -119,11 +124,12 @@ impl Connection {
         let counted = self.read(&TRACE_CUT_COUNT, &cut.integers(), &[]).await?;
         let (blocks, living): (i64, i64) =
             counted.first().map_or((0, 0), |row| (row.get("blocks"), row.get("living")));
+        // Marked first: a rewrite that does not get its lock is tried again an hour later, not every second.
+        self.execute(&TRACE_CUTS_CHECKED, &[&cut.cut_id]).await?;
         if blocks > 0 && living * 2 < blocks {
             self.rewrite(cut).await?;
             tracing::info!(cut = cut.cut_id, blocks, living, "trace index cut written anew");
         }
-        self.execute(&TRACE_CUTS_CHECKED, &[&cut.cut_id]).await?;
         Ok(())
     }
 

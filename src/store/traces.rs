@@ -9,7 +9,7 @@ use super::query::{query, template};
 use crate::ids::{Offset, PartitionId, SegmentId, TraceId};
 
 query!(TRACE_BLOCKS_FIND = "trace_blocks_find"[INT8, INT8]);
-template!(SEGMENT_FIND_TRACE = "segment_find_trace"[INT8, INT8, UUID]);
+template!(SEGMENT_FIND_TRACE = "segment_find_trace"[INT8, INT8, UUID, INT8]);
 
 /// Offsets of one partition that may hold messages of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,10 +43,12 @@ impl Store {
         segment_id: SegmentId,
         block: Block,
         trace_id: TraceId,
+        limit: usize,
     ) -> Result<Vec<Message>, Error> {
         let connection = self.connection().await?;
+        let limit = limit as i64;
         let params: super::connection::Params<'_> =
-            &[&block.first_offset.0, &block.end_offset.0, &trace_id.0];
+            &[&block.first_offset.0, &block.end_offset.0, &trace_id.0, &limit];
         let rows = connection.read(&SEGMENT_FIND_TRACE, &[("segment_id", segment_id.0)], params).await?;
         Ok(rows.iter().map(message).collect())
     }

@@ -4,12 +4,14 @@ use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 
+use crate::store::DRIVER_LOG_TARGET;
+
 /// The environment variable that filters logs.
 pub const FILTER: &str = "LANEWAY_LOG";
 
 /// Starts logging. Called once, by commands that run for long.
 pub fn start() {
-    let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| default_filter());
     // A log that nobody reads any more must not end the broker: told of a failed write, the subscriber would panic.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -20,4 +22,9 @@ pub fn start() {
     } else {
         builder.json().flatten_event(true).init();
     }
+}
+
+/// The driver passes on every notice of the server, such as "already exists, skipping": news to nobody.
+fn default_filter() -> EnvFilter {
+    EnvFilter::new(format!("info,{DRIVER_LOG_TARGET}=warn"))
 }

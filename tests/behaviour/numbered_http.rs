@@ -40,8 +40,14 @@ async fn a_numbered_publish_over_http_is_stored_once_however_often_it_is_sent() 
     assert_eq!((status, &gap["code"], &gap["expected"]), (409, &json!("sequence_gap"), &json!(4)));
     for (broken, field) in [
         (json!({"messages": [{"partition": 0, "payload": "x", "sequence": 0}]}), "messages[0].sequence"),
-        (json!({"producer_id": producer, "messages": [{"partition": 0, "payload": "x"}]}), "messages[0].sequence"),
-        (json!({"producer_id": producer, "messages": [{"payload": "x", "sequence": 4}]}), "messages[0].sequence"),
+        (
+            json!({"producer_id": producer, "messages": [{"partition": 0, "payload": "x"}]}),
+            "messages[0].sequence",
+        ),
+        (
+            json!({"producer_id": producer, "messages": [{"payload": "x", "sequence": 4}]}),
+            "messages[0].sequence",
+        ),
         (
             json!({"producer_id": producer, "messages": [
                 {"partition": 0, "payload": "x", "sequence": 4}, {"partition": 0, "payload": "y", "sequence": 6}]}),
@@ -49,7 +55,10 @@ async fn a_numbered_publish_over_http_is_stored_once_however_often_it_is_sent() 
         ),
     ] {
         let (status, problem) = web.post(path, &broken).await;
-        assert_eq!((status, &problem["code"], &problem["field"]), (422, &json!("invalid_message"), &json!(field)));
+        assert_eq!(
+            (status, &problem["code"], &problem["field"]),
+            (422, &json!("invalid_message"), &json!(field))
+        );
     }
     assert_eq!(database.number("SELECT max(next_offset) FROM laneway.head").await, 4);
     assert_eq!(web.server.stop().await, 0);

@@ -26,8 +26,12 @@ async fn a_closed_cut_is_written_anew_once_most_of_it_has_lost_its_messages() {
     assert_eq!(database.number(blocks).await, 31);
     // As retention leaves it: the brief topic starts after its last message, and the cut is over.
     let raw = database.raw().await;
-    raw.execute("UPDATE laneway.partition SET start_offset = 30 WHERE topic_id = $1", &[&brief.topic_id.0]).await.unwrap();
-    raw.execute("UPDATE laneway.trace_cut SET closed_at = clock_timestamp() - interval '1 day'", &[]).await.unwrap();
+    raw.execute("UPDATE laneway.partition SET start_offset = 30 WHERE topic_id = $1", &[&brief.topic_id.0])
+        .await
+        .unwrap();
+    raw.execute("UPDATE laneway.trace_cut SET closed_at = clock_timestamp() - interval '1 day'", &[])
+        .await
+        .unwrap();
     let mut upkeep = database.store().dedicated(Role::Upkeep).await.unwrap();
     upkeep.trace_cuts_shrink_after(60.0).await.unwrap();
     assert_eq!(database.number(blocks).await, 1);

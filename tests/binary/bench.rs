@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::harness::process::{directory, laneway, run, said};
+use crate::harness::process::{directory, laneway, run, run_command, said};
 use crate::harness::{TestDatabase, source, wait};
 use crate::home::processes_of;
 
@@ -62,7 +62,7 @@ fn assert_nothing_left(temp: &Path) {
 #[tokio::test]
 async fn heavy_the_limit_is_measured_on_a_postgres_of_its_own_that_leaves_nothing() {
     let temp = directory();
-    let said = said(private(temp.path(), &SHORT).output().await.unwrap());
+    let said = run_command(&mut private(temp.path(), &SHORT)).await;
     assert_eq!((said.code, said.stderr.as_str()), (0, ""));
     let document: Value = serde_json::from_str(&said.stdout).expect("one document");
     positive(&document, "limit");

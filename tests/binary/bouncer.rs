@@ -33,7 +33,9 @@ impl Bouncer {
     pub async fn before(database: &TestDatabase) -> Option<Self> {
         let source = of_this_run();
         if !matches!(source, Source::Binaries { .. }) {
-            println!("not tried: PgBouncer is only put before a PostgreSQL of this machine, and this is {source:?}");
+            println!(
+                "not tried: PgBouncer is only put before a PostgreSQL of this machine, and this is {source:?}"
+            );
             return None;
         }
         let Some(program) = program() else {
@@ -47,7 +49,12 @@ impl Bouncer {
         let file = directory.path().join("pgbouncer.ini");
         std::fs::write(&file, ini(directory.path(), socket_dir, &user)).unwrap();
         let mut command = Command::new(program);
-        command.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        command
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
         if nix::unistd::geteuid().is_root() {
             // It refuses to run as root; the server's own user may enter the server's socket directory.
             let owner = std::fs::metadata(socket_dir).unwrap();

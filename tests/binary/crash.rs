@@ -99,10 +99,6 @@ async fn heavy_a_postgres_killed_in_mid_flush_loses_nothing_that_was_acknowledge
     let mut server = home.serve().await;
     let web = Web::new(&server);
     make_topic(&web).await;
-    let raw = home.raw().await;
-    raw.batch_execute("ALTER SYSTEM SET synchronous_commit = off").await.unwrap();
-    raw.batch_execute("ALTER SYSTEM SET wal_writer_delay = '10s'").await.unwrap();
-    raw.batch_execute("SELECT pg_reload_conf()").await.unwrap();
     let round = Round::default();
     let publishing = start(Publisher::crowd(CROWD), &web, &round);
     for victim in [Victim::Everything, Victim::Postmaster, Victim::Everything, Victim::Everything] {

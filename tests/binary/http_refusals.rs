@@ -30,7 +30,12 @@ async fn a_publish_that_breaks_a_rule_is_refused_and_nothing_of_it_is_written() 
         (json!({"payload": "x".repeat(101)}), E::PayloadTooLarge, "payload", "101 bytes"),
         (json!({"payload": "x".repeat(101), "encoding": "json"}), E::PayloadTooLarge, "payload", "103 bytes"),
         (json!({"payload": "", "key": "k".repeat(1025)}), E::KeyTooLarge, "key", "at most 1024"),
-        (json!({"payload": "", "headers": {"h": "x".repeat(8 << 10)}}), E::HeadersTooLarge, "headers", "8192"),
+        (
+            json!({"payload": "", "headers": {"h": "x".repeat(8 << 10)}}),
+            E::HeadersTooLarge,
+            "headers",
+            "8192",
+        ),
         (
             json!({"payload": "", "transaction_id": "x".repeat(256)}),
             E::TransactionIdTooLong,
@@ -84,7 +89,10 @@ async fn a_publish_that_breaks_a_rule_is_refused_and_nothing_of_it_is_written() 
         let message = json!({"payload": "", "partition": 0, "sequence": sequence});
         let gap = json!({"producer_id": producer, "messages": [message]});
         let problem = web.post("/v1/topics/orders/messages", &gap).await.problem();
-        assert_eq!((problem.code, problem.class, problem.expected), (E::SequenceGap, Class::Refused, Some(0)));
+        assert_eq!(
+            (problem.code, problem.class, problem.expected),
+            (E::SequenceGap, Class::Refused, Some(0))
+        );
     }
     let none = web.post("/v1/topics/orders/messages", &json!({"messages": []})).await.problem();
     assert_eq!((none.code, none.field.as_deref()), (E::InvalidMessage, Some("messages")));
@@ -108,14 +116,20 @@ async fn a_body_that_is_no_publish_is_refused_with_where_it_is_wrong() {
         (br#"{"messages": {}}"#.to_vec(), "messages"),
         (br#"{"messages": [7]}"#.to_vec(), "messages[0]"),
         (br#"{"messages": [{}]}"#.to_vec(), "missing field `payload`"),
-        (br#"{"messages": [{"payload": ""}, {"payload": "", "colour": 1}]}"#.to_vec(), "unknown field `colour`"),
+        (
+            br#"{"messages": [{"payload": ""}, {"payload": "", "colour": 1}]}"#.to_vec(),
+            "unknown field `colour`",
+        ),
         (br#"{"messages": [{"payload": ""}], "topic": "x"}"#.to_vec(), "unknown field `topic`"),
         (br#"{"messages": [{"payload": "", "partition": -1}]}"#.to_vec(), "messages[0].partition"),
         (br#"{"messages": [{"payload": "", "partition": "0"}]}"#.to_vec(), "messages[0].partition"),
         (br#"{"messages": [{"payload": "", "headers": {"h": 1}}]}"#.to_vec(), "messages[0].headers"),
         (br#"{"messages": [{"payload": "", "encoding": "utf-8"}]}"#.to_vec(), "unknown variant `utf-8`"),
         (br#"{"messages": [{"payload": ""}], "producer_id": "me"}"#.to_vec(), "producer_id"),
-        (br#"{"messages": [{"payload": "", "sequence": 9223372036854775808}]}"#.to_vec(), "messages[0].sequence"),
+        (
+            br#"{"messages": [{"payload": "", "sequence": 9223372036854775808}]}"#.to_vec(),
+            "messages[0].sequence",
+        ),
         (br#"{"messages": [{"payload": ""}]} trailing"#.to_vec(), "trailing"),
         (deep.into_bytes(), "messages[0]"),
     ];
@@ -125,7 +139,8 @@ async fn a_body_that_is_no_publish_is_refused_with_where_it_is_wrong() {
         assert!(problem.detail.contains(words), "{words}: {problem:?}");
     }
     // Only what calls itself JSON is read as JSON: a form that another site posts is not.
-    let plain = web.http.post(web.url("/v1/topics/orders/messages")).body(r#"{"messages": [{"payload": ""}]}"#);
+    let plain =
+        web.http.post(web.url("/v1/topics/orders/messages")).body(r#"{"messages": [{"payload": ""}]}"#);
     let problem = web.send(plain).await.problem();
     assert_eq!(problem.code, ErrorCode::Malformed);
     assert!(problem.detail.contains("Content-Type: application/json"), "{problem:?}");
@@ -170,7 +185,12 @@ async fn a_topic_that_breaks_a_rule_is_not_made() {
         (json!({"name": "n", "retention_bytes": 0}), E::InvalidSetting, "retention_bytes", "between 1"),
         (json!({"name": "n", "retention_bytes": u64::MAX}), E::InvalidSetting, "retention_bytes", "not"),
         (json!({"name": "n", "dedup_window_ms": 0}), E::InvalidSetting, "dedup_window_ms", "between 1"),
-        (json!({"name": "n", "dedup_window_ms": u64::MAX}), E::InvalidSetting, "dedup_window_ms", "604800000"),
+        (
+            json!({"name": "n", "dedup_window_ms": u64::MAX}),
+            E::InvalidSetting,
+            "dedup_window_ms",
+            "604800000",
+        ),
     ];
     for (topic, code, field, words) in cases {
         let problem = web.post("/v1/topics", &topic).await.problem();
@@ -211,7 +231,12 @@ async fn a_read_that_makes_no_sense_is_refused() {
         (format!("{orders}?at=yesterday"), E::Malformed, Some("at"), "2026-01-31T12:00:00Z"),
         (format!("{orders}?at=2026-01-31T12:00:00"), E::Malformed, Some("at"), "2026-01-31T12:00:00Z"),
         (format!("{orders}?offset=0"), E::Malformed, None, "unknown field `offset`"),
-        ("/v1/topics/orders/partitions/2/messages".into(), E::PartitionOutOfRange, Some("partition"), "2 partitions"),
+        (
+            "/v1/topics/orders/partitions/2/messages".into(),
+            E::PartitionOutOfRange,
+            Some("partition"),
+            "2 partitions",
+        ),
         ("/v1/topics/orders/partitions/-1/messages".into(), E::Malformed, None, "-1"),
         ("/v1/topics/orders/partitions/x/messages".into(), E::Malformed, None, "x"),
         ("/v1/topics/nowhere/partitions/0/messages".into(), E::UnknownTopic, Some("topic"), "nowhere"),

@@ -71,8 +71,7 @@ async fn topics_are_listed_by_name_page_by_page() {
     assert_eq!((first.topics.len(), first.next.as_deref()), (500, Some("t499")));
     let second: TopicList = web.get("/v1/topics?after=t499").await.json();
     assert_eq!(second.next, None);
-    let listed: Vec<String> =
-        first.topics.into_iter().chain(second.topics).map(|topic| topic.name).collect();
+    let listed: Vec<String> = first.topics.into_iter().chain(second.topics).map(|topic| topic.name).collect();
     assert_eq!(listed, names);
     // The command line follows the pages.
     let said = crate::harness::process::run(&["topic", "list", "--json", "--url", &web.url("")]).await;
@@ -129,9 +128,7 @@ async fn a_numbered_publish_that_is_sent_again_is_one_copy() {
     web.create(json!({"name": "orders", "partitions": 2})).await;
     let producer = uuid::Uuid::new_v4();
     let message = |n: i64| json!({"payload": format!("m{n}"), "partition": n % 2, "sequence": n / 2});
-    let publish = |range: std::ops::Range<i64>| {
-        json!({"producer_id": producer, "messages": range.map(message).collect::<Vec<_>>()})
-    };
+    let publish = |range: std::ops::Range<i64>| json!({"producer_id": producer, "messages": range.map(message).collect::<Vec<_>>()});
     let path = "/v1/topics/orders/messages";
     let first: PublishResponse = web.post(path, &publish(0..10)).await.json();
     let again: PublishResponse = web.post(path, &publish(0..14)).await.json();
@@ -198,8 +195,11 @@ async fn a_trace_is_found_across_topics_in_the_order_of_publishing() {
     let hyphens = "0af76519-16cd-43dd-8448-eb211c80319c";
     for hop in 0..5 {
         let topic = if hop % 2 == 0 { "orders" } else { "audit" };
-        web.publish(topic, json!([{"payload": "other"}, {"payload": format!("hop{hop}"), "trace_id": trace}]))
-            .await;
+        web.publish(
+            topic,
+            json!([{"payload": "other"}, {"payload": format!("hop{hop}"), "trace_id": trace}]),
+        )
+        .await;
     }
     for spelled in [trace, hyphens, &trace.to_uppercase()] {
         let answer = web.get(&format!("/v1/traces/{spelled}/messages")).await;

@@ -85,9 +85,7 @@ async fn hostile_bytes_come_out_as_they_went_in() {
         every_byte.clone(),
         every_byte.iter().rev().copied().cycle().take(1024).collect(),
     ];
-    let message = |sample: &Vec<u8>| {
-        json!({"payload": base64(sample), "encoding": "base64", "key": base64(sample), "key_encoding": "base64"})
-    };
+    let message = |sample: &Vec<u8>| json!({"payload": base64(sample), "encoding": "base64", "key": base64(sample), "key_encoding": "base64"});
     let read = publish_and_read(&web, samples.iter().map(message).collect()).await;
     for (sample, message) in samples.iter().zip(&read) {
         assert_eq!(&bytes(message.encoding, &message.payload), sample);
@@ -152,7 +150,8 @@ fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
-        let bits = chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        let bits =
+            chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
         for place in 0..4 {
             let sextet = bits >> (18 - 6 * place) & 63;
             text.push(if place <= chunk.len() { ALPHABET[sextet as usize] as char } else { '=' });

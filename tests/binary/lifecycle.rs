@@ -9,10 +9,10 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
-use crate::harness::process::{laneway, said};
+use crate::harness::process::{laneway, run_command};
 use crate::harness::{Server, TestDatabase, wait};
 use crate::home::{Home, gone, is_alive};
-use crate::web::{Web, text};
+use crate::web::{Answer, Web, text};
 
 const FAST_SHUTDOWN: &str = "received fast shutdown request";
 
@@ -165,14 +165,15 @@ async fn a_killed_postgres_comes_back_by_itself_and_readiness_tells_both() {
     let postmaster = home.postmaster().expect("a postmaster runs");
     kill(postmaster, Signal::SIGKILL).unwrap();
     wait::until("readiness to tell of the trouble", async || {
-        let answer = web.get("/readyz").await;
-        match answer.status {
-            200 => false,
-            _ => {
-                let problem = answer.problem();
+        // One that is asked at the very moment waits for the server; the next is told.
+        let asked = web.http.get(web.url("/readyz")).timeout(Duration::from_millis(50)).send().await;
+        match asked {
+            Ok(response) if response.status() != 200 => {
+                let problem = Answer::of(response).await.problem();
                 assert_eq!((problem.status, problem.code.as_str()), (503, "unavailable"));
                 true
             }
+            Ok(_) | Err(_) => false,
         }
     })
     .await;
@@ -193,7 +194,7 @@ async fn a_second_broker_on_the_same_directory_is_refused_and_the_first_works_on
     let postmaster = home.postmaster();
     let mut second = laneway();
     let second = second.args(["serve", "--listen", "127.0.0.1:0"]).args(home.arguments());
-    let second = said(second.output().await.unwrap());
+    let second = run_command(second).await;
     assert_eq!(second.code, 1, "{}", second.stderr);
     let sentence = second.stderr.lines().last().unwrap();
     assert!(sentence.starts_with("laneway: The data directory "), "{sentence}");

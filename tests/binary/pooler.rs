@@ -37,9 +37,11 @@ async fn a_broker_serves_through_a_transaction_pooler() {
     let mut server = Server::start(&args).await;
     let web = Web::new(&server);
     web.create(json!({"name": "orders", "partitions": 4, "segment_messages": 50})).await;
-    let message = |n: usize| json!({"payload": format!("m{n}"), "partition": n % 4, "transaction_id": format!("t{n}")});
+    let message =
+        |n: usize| json!({"payload": format!("m{n}"), "partition": n % 4, "transaction_id": format!("t{n}")});
     for round in 0..10 {
-        let results = web.publish("orders", (round * 40..(round + 1) * 40).map(message).collect()).await.results;
+        let results =
+            web.publish("orders", (round * 40..(round + 1) * 40).map(message).collect()).await.results;
         assert!(results.iter().all(|result| result.offset.is_some() && !result.duplicate));
     }
     let again = web.publish("orders", (0..40).map(message).collect()).await.results;
@@ -112,8 +114,10 @@ async fn two_brokers_share_a_pooler_and_keep_order_units_and_duplicates_apart() 
     let name = laneway_client::TopicName::new("orders").unwrap();
     two.topics.find(&name).await.unwrap();
     one.topics.grow(&name, 7).await.unwrap();
-    wait::until("the other broker to see it", async || two.topics.find(&name).await.unwrap().partitions.len() == 7)
-        .await;
+    wait::until("the other broker to see it", async || {
+        two.topics.find(&name).await.unwrap().partitions.len() == 7
+    })
+    .await;
     assert_only_the_pooler_is_connected(&database).await;
     one.stop().await;
     two.stop().await;

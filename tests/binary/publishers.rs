@@ -200,7 +200,9 @@ fn check_publisher(publisher: &Publisher, places: &HashMap<(u32, String), Vec<i6
         let name = format!("unit {unit} of publisher {} ({:?})", publisher.number, publisher.kind);
         match fate {
             Fate::Stored(offsets) => assert_eq!(found, offsets, "{name} is not where its answer says"),
-            Fate::Nothing => assert!(found.is_empty(), "{name} was answered with `nothing happened`: {found:?}"),
+            Fate::Nothing => {
+                assert!(found.is_empty(), "{name} was answered with `nothing happened`: {found:?}")
+            }
             Fate::Unknown => {
                 assert!(found.is_empty() || found.len() == UNIT, "{name} is stored in part: {found:?}");
             }

@@ -23,12 +23,7 @@ impl Remote {
     /// Starts one with the given lines of `pg_hba.conf` for those who come over TCP. `None`: this PostgreSQL was built
     /// without what the settings ask for.
     pub async fn start(rules: &[&str], extra: &[(&str, &str)]) -> Option<Self> {
-        let address = {
-            let mut random = rand::rng();
-            let mut byte = || random.random_range(1..255_u8);
-            format!("127.{}.{}.{}", byte(), byte(), byte())
-        };
-        Self::start_at(address, process::directory(), rules, extra).await
+        Self::start_at(some_address(), process::directory(), rules, extra).await
     }
 
     /// As [`Remote::start`], where address and directory had to be known before.
@@ -56,12 +51,16 @@ impl Remote {
         give_to_the_server(&remote);
         match remote.cluster.start().await {
             Ok(_) => Some(remote),
-            Err(error) if error.to_string().contains("not supported by this build") => {
-                println!("this PostgreSQL cannot do it: {error}");
+            Err(_) if remote.startup_log().contains("not supported by this build") => {
+                println!("not tried: this PostgreSQL was built without it:\n{}", remote.startup_log());
                 None
             }
             Err(error) => panic!("{error}"),
         }
+    }
+
+    fn startup_log(&self) -> String {
+        std::fs::read_to_string(self.cluster.log_dir().join("startup.log")).unwrap_or_default()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -82,6 +81,13 @@ impl Drop for Remote {
     fn drop(&mut self) {
         end_server(self.cluster.pgdata());
     }
+}
+
+/// An address of this machine that nobody else listens on.
+pub fn some_address() -> String {
+    let mut random = rand::rng();
+    let mut byte = || random.random_range(1..255_u8);
+    format!("127.{}.{}.{}", byte(), byte(), byte())
 }
 
 /// The files that we wrote for it, keys above all, must belong to the user that it runs as.

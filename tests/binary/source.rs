@@ -11,9 +11,10 @@ fn never_asked() -> Docker {
 #[test]
 fn a_server_that_is_given_wins_over_everything() {
     let url = "postgresql://h/db".to_owned();
-    assert_eq!(choose(Some(url.clone()), Some("/pg/bin".into()), never_asked), Source::Given {
-        url: url.clone()
-    });
+    assert_eq!(
+        choose(Some(url.clone()), Some("/pg/bin".into()), never_asked),
+        Source::Given { url: url.clone() }
+    );
     assert_eq!(choose(Some(url.clone()), None, never_asked), Source::Given { url });
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use laneway::limits::APPENDER_STALL_TIMEOUT;
 use laneway::store::listen::{Hint, Hints};
 use laneway::store::topics::{Created, TopicSettings};
 use laneway::store::{DatabaseSettings, Error, Role, Store};
@@ -85,22 +86,27 @@ async fn a_statement_that_takes_too_long_is_ended_and_nothing_happened() {
 }
 
 #[tokio::test]
-async fn each_role_has_its_timeouts_on_the_server() {
+async fn an_appender_that_freezes_in_a_transaction_is_ended_by_the_server_and_a_reader_is_not() {
     let database = TestDatabase::new().await;
     let store = database.store();
-    let mut connections = Vec::new();
-    for role in [Role::Pool, Role::Appender, Role::Upkeep, Role::Listen] {
-        connections.push(store.dedicated(role).await.unwrap());
-    }
-    for (application_name, expected) in
-        [("laneway", 1), ("laneway appender", 1), ("laneway upkeep", 1), ("laneway listen", 1)]
-    {
+    let mut appender = store.dedicated(Role::Appender).await.unwrap();
+    let mut reader = store.dedicated(Role::Pool).await.unwrap();
+    let idle = async |application_name: &str| {
         let sql = format!(
-            "SELECT count(*) FROM pg_stat_activity
-             WHERE datname = current_database() AND application_name = '{application_name}'"
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+             AND application_name = '{application_name}' AND state = 'idle in transaction'"
         );
-        assert_eq!(database.number(&sql).await, expected, "{application_name}");
-    }
+        database.number(&sql).await
+    };
+    let began = Instant::now();
+    let transactions = (appender.begin().await.unwrap(), reader.begin().await.unwrap());
+    assert_eq!((idle("laneway appender").await, idle("laneway").await), (1, 1));
+    wait::until("the server to end it", async || idle("laneway appender").await == 0).await;
+    assert!(began.elapsed() >= APPENDER_STALL_TIMEOUT, "{:?}", began.elapsed());
+    assert_eq!(idle("laneway").await, 1);
+    let error = transactions.0.commit().await.unwrap_err();
+    assert!(matches!(error, Error::OutcomeUnknown { .. } | Error::Unavailable { .. }), "{error:?}");
+    transactions.1.commit().await.unwrap();
 }
 
 #[tokio::test]

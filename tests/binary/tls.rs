@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::harness::process;
-use crate::remote::Remote;
+use crate::remote::{Remote, some_address};
 
 const NAME: &str = "db.laneway.test";
 
@@ -25,11 +25,12 @@ fn write(path: &Path, text: &str) -> String {
 }
 
 /// A server that speaks to nobody without TLS, under a name and an address that its certificate has.
-async fn secured(address: &str) -> Option<Remote> {
+async fn secured() -> Option<Remote> {
+    let address = some_address();
     let directory = process::directory();
     let root = root("the root");
     let key = KeyPair::generate().unwrap();
-    let names = vec![NAME.to_owned(), address.to_owned()];
+    let names = vec![NAME.to_owned(), address.clone()];
     let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &root).unwrap();
     let file = |name: &str| directory.path().join(name);
     let certificate = write(&file("server.pem"), &certificate.pem());
@@ -38,7 +39,7 @@ async fn secured(address: &str) -> Option<Remote> {
     write(&file("other-root.pem"), &self::root("another root").pem());
     write(&file("empty.pem"), "");
     let extra = [("ssl", "on"), ("ssl_cert_file", certificate.as_str()), ("ssl_key_file", &key)];
-    Remote::start_at(address.to_owned(), directory, &["hostssl all all all trust"], &extra).await
+    Remote::start_at(address, directory, &["hostssl all all all trust"], &extra).await
 }
 
 /// `name` is what the certificate is checked against; the connection goes to the server's address whatever it is.
@@ -52,7 +53,8 @@ fn roots(remote: &Remote, file: &str) -> String {
 
 async fn is_encrypted(url: &str) -> bool {
     let client = Target::parse(url).unwrap().connect().await.unwrap();
-    let row = client.query_one("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()", &[]).await.unwrap();
+    let row =
+        client.query_one("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()", &[]).await.unwrap();
     row.get(0)
 }
 
@@ -62,7 +64,7 @@ async fn failure(url: &str) -> Error {
 
 #[tokio::test]
 async fn a_server_that_is_asked_for_tls_is_verified_as_the_url_says() {
-    let Some(remote) = secured("127.77.42.1").await else { return };
+    let Some(remote) = secured().await else { return };
     // Encrypted, whoever answers.
     assert!(is_encrypted(&url(&remote, "localhost", "sslmode=require")).await);
     assert!(is_encrypted(&url(&remote, "localhost", "sslmode=prefer")).await);
@@ -79,10 +81,16 @@ async fn a_server_that_is_asked_for_tls_is_verified_as_the_url_says() {
 
     for (wrong, words) in [
         (url(&remote, NAME, &roots(&remote, "other-root.pem")), "UnknownIssuer"),
-        (url(&remote, NAME, &roots(&remote, "other-root.pem").replace("verify-full", "verify-ca")), "UnknownIssuer"),
-        (url(&remote, NAME, &roots(&remote, "other-root.pem").replace("verify-full", "require")), "UnknownIssuer"),
+        (
+            url(&remote, NAME, &roots(&remote, "other-root.pem").replace("verify-full", "verify-ca")),
+            "UnknownIssuer",
+        ),
+        (
+            url(&remote, NAME, &roots(&remote, "other-root.pem").replace("verify-full", "require")),
+            "UnknownIssuer",
+        ),
         (url(&remote, "other.laneway.test", &right), "not valid for name"),
-        (url(&remote, "127.77.42.2", &right), "not valid for"),
+        (url(&remote, "127.0.0.1", &right), "not valid for"),
     ] {
         match failure(&wrong).await {
             Error::Untrusted { reason } => assert!(reason.contains(words), "{reason}"),
@@ -95,14 +103,17 @@ async fn a_server_that_is_asked_for_tls_is_verified_as_the_url_says() {
     }
     for file in ["empty.pem", "absent.pem", "server.key"] {
         let parsed = Target::parse(&url(&remote, NAME, &roots(&remote, file)));
-        assert!(matches!(parsed, Err(UrlError::Certificates { ref path, .. }) if path.ends_with(file)), "{file}");
+        assert!(
+            matches!(parsed, Err(UrlError::Certificates { ref path, .. }) if path.ends_with(file)),
+            "{file}"
+        );
     }
     remote.stop().await;
 }
 
 #[tokio::test]
 async fn a_broker_that_does_not_trust_its_database_says_so_and_ends() {
-    let Some(remote) = secured("127.77.42.3").await else { return };
+    let Some(remote) = secured().await else { return };
     let url = url(&remote, NAME, &roots(&remote, "other-root.pem"));
     let said = process::run(&["serve", "--listen", "127.0.0.1:0", "--database-url", &url]).await;
     assert_eq!(said.code, 1, "{}", said.stderr);

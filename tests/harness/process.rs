@@ -41,7 +41,13 @@ pub struct Said {
 
 /// Runs a command to its end.
 pub async fn run(args: &[&str]) -> Said {
-    said(laneway().args(args).output().await.unwrap())
+    run_command(laneway().args(args)).await
+}
+
+/// As [`run`], for a command that needs more than arguments. One that does not end has failed.
+pub async fn run_command(command: &mut Command) -> Said {
+    let output = tokio::time::timeout(Duration::from_secs(60), command.output()).await;
+    said(output.unwrap_or_else(|_| panic!("it does not end: {command:?}")).unwrap())
 }
 
 pub fn said(output: std::process::Output) -> Said {

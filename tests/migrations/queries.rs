@@ -96,7 +96,8 @@ async fn every_query_prepares_with_the_types_that_its_file_and_the_code_declare(
     for (name, text) in &queries {
         let types = declared(&store, name);
         assert_header(name, text, &types);
-        let statement = raw.prepare_typed(text, &types).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        let statement =
+            raw.prepare_typed(text, &types).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
         assert_eq!(statement.params(), types, "{name}");
     }
 }

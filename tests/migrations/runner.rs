@@ -26,7 +26,8 @@ fn migrations_are_numbered_in_order_and_named_after_their_files() {
     let files = std::fs::read_dir(directory).unwrap();
     let mut files: Vec<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
     files.sort();
-    let mut expected: Vec<String> = MIGRATIONS.iter().map(|migration| format!("{}.sql", migration.name)).collect();
+    let mut expected: Vec<String> =
+        MIGRATIONS.iter().map(|migration| format!("{}.sql", migration.name)).collect();
     expected.push("bootstrap.sql".into());
     assert_eq!(files, expected);
 }
@@ -62,9 +63,8 @@ async fn ten_processes_that_start_on_an_empty_database_all_become_ready() {
         })
         .await;
     }
-    let applied = |server: &Server| {
-        server.log().iter().filter(|line| line.contains("migration applied")).count()
-    };
+    let applied =
+        |server: &Server| server.log().iter().filter(|line| line.contains("migration applied")).count();
     assert_eq!(servers.iter().map(applied).sum::<usize>(), MIGRATIONS.len());
     assert_eq!(versions(&database).await, known());
     for server in &servers {
@@ -106,11 +106,8 @@ async fn a_migration_that_was_edited_after_it_was_applied_is_refused_and_nothing
 async fn a_database_that_a_newer_laneway_has_migrated_is_refused_and_nothing_changes() {
     let database = TestDatabase::new().await;
     let newest = known().len() as i32;
-    let future = Migration {
-        version: newest + 1,
-        name: "0099_add_tomorrow",
-        sql: "CREATE TABLE laneway.tomorrow ()",
-    };
+    let future =
+        Migration { version: newest + 1, name: "0099_add_tomorrow", sql: "CREATE TABLE laneway.tomorrow ()" };
     let mut migrations = MIGRATIONS.to_vec();
     migrations.push(future);
     database.store().migrate_with(&migrations).await.unwrap();

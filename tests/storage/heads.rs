@@ -14,7 +14,8 @@ use crate::harness::produce::{all, named, numbered, texts, topic, unit};
 use crate::harness::quiet::QuietBroker;
 
 async fn heads(database: &TestDatabase, partition_id: PartitionId) -> Vec<i64> {
-    let sql = "SELECT next_offset FROM laneway.head WHERE partition_id = $1 ORDER BY published_at, next_offset";
+    let sql =
+        "SELECT next_offset FROM laneway.head WHERE partition_id = $1 ORDER BY published_at, next_offset";
     let rows = database.raw().await.query(sql, &[&partition_id.0]).await.unwrap();
     rows.iter().map(|row| row.get(0)).collect()
 }
@@ -29,8 +30,7 @@ async fn flush(broker: &QuietBroker, partition_id: PartitionId, flushes: usize, 
 
 /// What is kept, by the definition: the last head of each run of `HEAD_SPACING` offsets, and so the newest too.
 fn thinned(heads: &[i64]) -> Vec<i64> {
-    let last_of_run =
-        |pair: &[i64]| (pair[0] / HEAD_SPACING != pair[1] / HEAD_SPACING).then_some(pair[0]);
+    let last_of_run = |pair: &[i64]| (pair[0] / HEAD_SPACING != pair[1] / HEAD_SPACING).then_some(pair[0]);
     heads.windows(2).filter_map(last_of_run).chain(heads.last().copied()).collect()
 }
 
@@ -118,10 +118,7 @@ async fn what_no_window_remembers_is_forgotten_and_nothing_else() {
     }
     let left = async || {
         let count = |table: &str| format!("SELECT count(*) FROM laneway.{table}");
-        (
-            database.number(&count("producer_run")).await,
-            database.number(&count("transaction_seen")).await,
-        )
+        (database.number(&count("producer_run")).await, database.number(&count("transaction_seen")).await)
     };
     assert_eq!(broker.store.deduplication_expire().await.unwrap(), 0);
     // Outside the short window, inside the long one: rows may stay, and must where the window is long.

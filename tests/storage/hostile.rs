@@ -18,10 +18,59 @@ use crate::harness::produce::{all, all_from, topic, topic_of_segments, unit};
 
 /// What has broken other programs.
 const FRAGMENTS: &[&str] = &[
-    "'", "''", "\"", "\\", "\\\\", "\\x00", "\\'", "$1", "$$", "$tag$", "?", ":name", "%s", "%", "_", ";", "--", "/*", "*/",
-    "'; DROP TABLE laneway.message; --", "\"; DROP SCHEMA laneway CASCADE; --", "E'\\''", "NULL", "null", "{}", "{NULL}",
-    "{segment_id}", "[1]", "\n", "\r\n", "\t", "\u{8}", "\u{b}", "\u{1b}[31m", " ", "  ", "\u{a0}", "\u{feff}", "\u{202e}",
-    "\u{200d}", "é", "e\u{301}", "ﬁ", "ß", "İ", "日本語", "🚀", "👩‍👩‍👧‍👦", "\u{10ffff}", "\u{fffd}", "\u{7f}", "\u{80}", "\u{ffff}",
+    "'",
+    "''",
+    "\"",
+    "\\",
+    "\\\\",
+    "\\x00",
+    "\\'",
+    "$1",
+    "$$",
+    "$tag$",
+    "?",
+    ":name",
+    "%s",
+    "%",
+    "_",
+    ";",
+    "--",
+    "/*",
+    "*/",
+    "'; DROP TABLE laneway.message; --",
+    "\"; DROP SCHEMA laneway CASCADE; --",
+    "E'\\''",
+    "NULL",
+    "null",
+    "{}",
+    "{NULL}",
+    "{segment_id}",
+    "[1]",
+    "\n",
+    "\r\n",
+    "\t",
+    "\u{8}",
+    "\u{b}",
+    "\u{1b}[31m",
+    " ",
+    "  ",
+    "\u{a0}",
+    "\u{feff}",
+    "\u{202e}",
+    "\u{200d}",
+    "é",
+    "e\u{301}",
+    "ﬁ",
+    "ß",
+    "İ",
+    "日本語",
+    "🚀",
+    "👩‍👩‍👧‍👦",
+    "\u{10ffff}",
+    "\u{fffd}",
+    "\u{7f}",
+    "\u{80}",
+    "\u{ffff}",
 ];
 
 fn text() -> impl Strategy<Value = String> {
@@ -160,7 +209,10 @@ async fn every_fragment_survives_in_every_field_at_once() {
         one.assert_is(stored);
     }
     // The tables are all still there.
-    assert_eq!(database.number("SELECT count(*) FROM laneway.transaction_seen").await, FRAGMENTS.len() as i64);
+    assert_eq!(
+        database.number("SELECT count(*) FROM laneway.transaction_seen").await,
+        FRAGMENTS.len() as i64
+    );
 }
 
 #[tokio::test]

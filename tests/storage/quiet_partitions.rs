@@ -115,6 +115,7 @@ async fn race(first: First) {
     let broker = Arc::new(QuietBroker::start(database.store()));
     let partition_id = topic(&broker).await;
     let mut raw = database.raw().await;
+    let observer = database.raw().await;
     let mut next = 0;
     for round in 0..4 {
         assert_eq!(publish(&broker, partition_id, "old").await, next);
@@ -123,11 +124,9 @@ async fn race(first: First) {
         let hold = raw.transaction().await.unwrap();
         hold.execute("SELECT FROM laneway.partition FOR NO KEY UPDATE", &[]).await.unwrap();
         let waiting = async |name: &str| {
-            let sql = format!(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-                 AND application_name = '{name}' AND wait_event_type = 'Lock'"
-            );
-            wait::until(name, async || database.number(&sql).await == 1).await;
+            let sql = "SELECT FROM pg_stat_activity WHERE datname = current_database()
+                AND application_name = $1 AND wait_event_type = 'Lock'";
+            wait::until(name, async || observer.query(sql, &[&name]).await.unwrap().len() == 1).await;
         };
         let text = format!("new{round}");
         let new = || broker.appender.submit(unit(partition_id, [text.clone()])).unwrap();

@@ -56,7 +56,8 @@ async fn a_read_returns_what_fits_its_limits_wherever_segments_end() {
             let read = broker.reader.read(partition_id, Offset(from), limit).await.unwrap();
             assert_eq!(offsets(&read), allowed(from..100, limit), "from {from} {limit:?}");
         }
-        for limit in [0, 1, 10, 159, 160, 161, 320, 500, 2_000, 5_000, 40_000].map(|bytes| at_most(1_000, bytes))
+        for limit in
+            [0, 1, 10, 159, 160, 161, 320, 500, 2_000, 5_000, 40_000].map(|bytes| at_most(1_000, bytes))
         {
             let read = broker.reader.read(partition_id, Offset(from), limit).await.unwrap();
             assert_eq!(offsets(&read), allowed(from..100, limit), "from {from} {limit:?}");
@@ -73,7 +74,8 @@ async fn keys_and_headers_count_as_bytes_too() {
     let partition_id = topic_of_segments(&broker, "orders", 1, 16).await.partitions[0];
     let message = || {
         let headers = [("h".to_owned(), "x".repeat(92))].into(); // {"h":"…"} has 100 bytes
-        let draft = Draft { key: Some(vec![7; 50].into()), headers, payload: vec![8; 50].into(), ..Draft::default() };
+        let draft =
+            Draft { key: Some(vec![7; 50].into()), headers, payload: vec![8; 50].into(), ..Draft::default() };
         draft.check(100).unwrap()
     };
     let messages = (0..40).map(|_| message()).collect();

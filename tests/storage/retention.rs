@@ -104,7 +104,11 @@ async fn retention_by_bytes_drops_whole_segments_while_two_brokers_publish() {
     assert!(stored >= KEPT, "{stored} is less than was to be kept");
     assert!(stored < KEPT + 2 * (2 * 64 + 80) * 100, "{stored} is much more than was to be kept");
     let catalogue = database.number("SELECT count(*) FROM laneway.segment").await;
-    assert_eq!(tables(&database).await.0, catalogue, "every table is in the catalogue and every entry has one");
+    assert_eq!(
+        tables(&database).await.0,
+        catalogue,
+        "every table is in the catalogue and every entry has one"
+    );
 }
 
 #[tokio::test]

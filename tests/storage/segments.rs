@@ -185,3 +185,18 @@ async fn a_broker_goes_on_where_another_one_has_rolled_past_its_tables() {
     assert_eq!(texts(&all(&one, partition_id).await), expected);
     assert_eq!(produce::texts(&all(&other, partition_id).await), expected);
 }
+
+/// A session of PostgreSQL can miss a table that is attached while it lists the others, and then for as long as nothing
+/// else is attached. Waves of first publishes make that likely.
+#[tokio::test(flavor = "multi_thread")]
+async fn waves_of_first_publishes_leave_no_partition_without_its_table() {
+    let database = TestDatabase::new().await;
+    let broker = database.broker();
+    let topic = topic(&broker, "orders", 120).await;
+    for wave in topic.partitions.chunks(6) {
+        let answers = wave.iter().map(|id| broker.appender.submit(unit(*id, ["m".into()])).unwrap());
+        for answer in answers.collect::<Vec<_>>() {
+            answer.await.unwrap().unwrap();
+        }
+    }
+}

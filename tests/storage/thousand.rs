@@ -55,7 +55,8 @@ async fn assert_modest(server: &OwnServer) {
     let most = "SELECT count(*) FROM pg_inherits GROUP BY xmin::text ORDER BY 1 DESC LIMIT 1";
     let most: i64 = raw.query_one(most, &[]).await.unwrap().get(0);
     assert!(most <= TABLES_PER_TRANSACTION_MAX, "one transaction made {most} tables");
-    let made = "SELECT count(*) FROM pg_class WHERE relname ~ '^message_[ps][0-9]+$' AND relkind IN ('r', 'p')";
+    let made =
+        "SELECT count(*) FROM pg_class WHERE relname ~ '^message_[ps][0-9]+$' AND relkind IN ('r', 'p')";
     let made: i64 = raw.query_one(made, &[]).await.unwrap().get(0);
     assert_eq!(made, 3_000);
 }

@@ -146,7 +146,8 @@ async fn a_cut_that_is_over_is_closed_and_dropped_only_when_nothing_that_old_is_
     let broker = QuietBroker::start(database.store());
     let topic = topic(&broker, "orders", 1).await;
     let raw = database.raw().await;
-    let (old, young) = (publish(&broker, topic.partitions[0]).await, publish(&broker, topic.partitions[0]).await);
+    let (old, young) =
+        (publish(&broker, topic.partitions[0]).await, publish(&broker, topic.partitions[0]).await);
     // The first message and its segment become two hours old.
     raw.batch_execute(
         "UPDATE laneway.trace_block SET published_at = published_at - interval '2 hours' WHERE first_offset = 0;
@@ -170,7 +171,8 @@ async fn a_cut_that_is_over_is_closed_and_dropped_only_when_nothing_that_old_is_
     // Two brokers at once.
     let (one, other) = (database.store(), database.store());
     let (first, second) = tokio::join!(one.retention_pass(), other.retention_pass());
-    (first.unwrap(), second.unwrap());
+    first.unwrap();
+    second.unwrap();
     assert_eq!(cuts(&database).await.len(), 1);
     assert_found(&broker, &[young]).await;
     let dropped = one.upkeep_connection().await.unwrap().trace_cuts_drop().await.unwrap();

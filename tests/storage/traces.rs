@@ -49,7 +49,8 @@ async fn a_trace_is_found_in_every_topic_and_partition_in_the_order_of_publishin
         publish(&broker, orders.partitions[2], &[(other, "noise")]).await;
         publish(&broker, orders.partitions[0], &[(trace_id, "d")]).await;
         // Beyond the end of a segment of 16, in one batch.
-        let long: Vec<_> = (0..30).map(|place| (if place % 10 == 9 { trace_id } else { other }, "e")).collect();
+        let long: Vec<_> =
+            (0..30).map(|place| (if place % 10 == 9 { trace_id } else { other }, "e")).collect();
         publish(&broker, invoices.partitions[0], &long).await;
         assert_eq!(found(&broker, trace_id).await, ["a", "b", "c", "d", "e", "e", "e"]);
         assert_eq!(broker.reader.trace(other).await.unwrap().len(), 4 + 27);
@@ -124,11 +125,8 @@ async fn every_trace_of_a_busy_topic_is_found_whole_by_any_broker() {
 async fn a_trace_that_retention_has_cut_in_two_shows_what_is_left() {
     let database = TestDatabase::new().await;
     let broker = QuietBroker::start(database.store());
-    let request = CreateTopic {
-        segment_messages: Some(16),
-        retention_bytes: Some(1),
-        ..CreateTopic::new("orders", 1)
-    };
+    let request =
+        CreateTopic { segment_messages: Some(16), retention_bytes: Some(1), ..CreateTopic::new("orders", 1) };
     let partition_id = broker.topics.create(&request).await.unwrap().partitions[0];
     let trace_id = random();
     for number in 0..40 {

@@ -159,7 +159,8 @@ fn nothing_is_unfinished() {
     for path in
         rust().iter().chain(&files("tests", ".rs")).filter(|path| !path.ends_with("tests/tidy/main.rs"))
     {
-        let text = read(path);
+        // A process of its own that another test starts and kills is the one reason to leave a test out of the run.
+        let text = read(path).replace("#[ignore = \"run by another test", "");
         for mark in marks.iter().filter(|mark| text.contains(**mark)) {
             culprits.push(format!("{} has {mark}", name(path)));
         }

@@ -183,6 +183,9 @@ pub struct StoredMessage {
 pub struct MessageList {
     /// In the order asked for.
     pub messages: Vec<StoredMessage>,
+    /// Present and true if a trace has more messages than one answer holds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ impl std::fmt::Display for TopicName {
 pub struct CreateTopic {
     /// See [`TopicName`].
     pub name: String,
-    /// 1 to 1,000; can be raised later, never lowered.
+    /// 1 to 1,000.
     #[serde(default = "default_partitions")]
     pub partitions: u32,
     /// Largest payload of one message.

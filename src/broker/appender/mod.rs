@@ -8,11 +8,13 @@
 //! | `plan` | the flush as columns; what its reports mean for each unit |
 //! | `task` | the loop of one connection: accumulate, flush, settle |
 //! | `coverage` | tables ahead of need |
+//! | `errands` | what is done beside the loop: a partition flushed alone, offsets of duplicates |
 //!
 //! Each task owns a connection and a disjoint set of partitions, so that within a broker their locks never meet. While one
 //! flush commits, the next accumulates in the inbox: batching without waiting.
 
 mod coverage;
+mod errands;
 mod plan;
 mod queue;
 mod task;
@@ -149,7 +151,12 @@ impl AppenderHandle {
         let share = self.budget.take(&unit)?;
         let inbox = &self.inboxes[self.task_of(unit.partition_id)];
         let (reply, answer) = oneshot::channel();
-        inbox.try_send(Pending::new(unit, reply, share)).map_err(|_| AppendError::Overloaded)?;
+        inbox.try_send(Pending::new(unit, reply, share)).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => AppendError::Overloaded,
+            mpsc::error::TrySendError::Closed(_) => {
+                AppendError::Unavailable { reason: "the appender has ended".into() }
+            }
+        })?;
         Ok(answer)
     }
 

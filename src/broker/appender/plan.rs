@@ -285,7 +285,13 @@ fn learn_sequences(taken: &mut Taken, producer_id: ProducerId, expected: Sequenc
     for pending in &mut taken.units {
         let Some(run) = pending.unit.run.filter(|run| run.producer_id == producer_id) else { continue };
         let stored = (expected.0 - run.first_sequence.0).clamp(0, pending.known.len() as i64);
-        pending.known[..stored as usize].fill(Known::BySequence);
+        let stored = stored as usize;
+        pending.known[..stored].fill(Known::BySequence);
+        for known in &mut pending.known[stored..] {
+            if matches!(*known, Known::SameAs(other) if other < stored) {
+                *known = Known::New; // the transaction id will tell where its first copy stands
+            }
+        }
     }
 }
 

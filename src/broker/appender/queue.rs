@@ -47,6 +47,8 @@ struct Queue {
     turn: Turn,
     /// Flushes in a row that left it out.
     skips: u32,
+    /// Flushes in a row that found no table for it.
+    misses: u32,
     /// Whether the ring lists it; kept here because the ring can be long.
     listed: bool,
 }
@@ -76,11 +78,12 @@ impl Queues {
         self.list(partition_id);
     }
 
-    /// Puts units back before the others of their partition, in their order.
-    pub fn put_back(&mut self, partition_id: PartitionId, units: Vec<Pending>) {
+    /// Puts units back at a place among the others of their partition, in their order.
+    pub fn put_back(&mut self, partition_id: PartitionId, place: usize, units: Vec<Pending>) {
         let queue = self.queue(partition_id);
-        for pending in units.into_iter().rev() {
-            queue.waiting.push_front(pending);
+        let place = place.min(queue.waiting.len());
+        for (step, pending) in units.into_iter().enumerate() {
+            queue.waiting.insert(place + step, pending);
         }
         self.list(partition_id);
     }
@@ -91,6 +94,7 @@ impl Queues {
             coverage: Coverage::Unknown,
             turn: Turn::Shared,
             skips: 0,
+            misses: 0,
             listed: false,
         })
     }
@@ -151,6 +155,16 @@ impl Queues {
         self.queue(partition_id).turn = Turn::Shared;
     }
 
+    /// How often in a row somebody else had the partition locked.
+    pub fn skips(&mut self, partition_id: PartitionId) -> u32 {
+        self.queue(partition_id).skips
+    }
+
+    /// Leaves a partition alone for a while.
+    pub fn pause(&mut self, partition_id: PartitionId, until: Instant) {
+        self.queue(partition_id).turn = Turn::After(until);
+    }
+
     /// Somebody else had the partition locked. Returns how often in a row.
     pub fn skipped(&mut self, partition_id: PartitionId, until: Instant) -> u32 {
         let queue = self.queue(partition_id);
@@ -163,15 +177,18 @@ impl Queues {
     pub fn wrote(&mut self, partition_id: PartitionId, next_offset: Offset) {
         let queue = self.queue(partition_id);
         queue.skips = 0;
+        queue.misses = 0;
         if let Coverage::Known { next, .. } = &mut queue.coverage {
             *next = next_offset;
         }
     }
 
-    /// What we knew about the tables proved wrong; a question that is under way will tell.
-    pub fn disproved(&mut self, partition_id: PartitionId) {
+    /// What we knew about the tables proved wrong; a question that is under way will tell. Returns how often in a row.
+    pub fn disproved(&mut self, partition_id: PartitionId) -> u32 {
         let queue = self.queue(partition_id);
         queue.coverage = if queue.is_asked() { Coverage::Asked } else { Coverage::Unknown };
+        queue.misses += 1;
+        queue.misses
     }
 
     /// Tables were made.

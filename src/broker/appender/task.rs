@@ -4,24 +4,31 @@
 //! and its queues. While it waits for a commit, units pile up in the inbox; that is the batching.
 //! Invariant: every unit admitted is answered exactly once, and "nothing happened" is only said when it is certain.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use rand::Rng as _;
 use tokio::sync::mpsc;
 
-use super::plan::{Found, Plan, Settlement, Taken};
+use super::errands::{flush_alone, flush_contended, look_up};
+use super::plan::{Plan, Settlement, Taken};
 use super::queue::{Coverage, Queues};
-use super::unit::{Doubt, Known, Pending};
+use super::unit::{Doubt, Pending};
 use super::{AppendError, Chore, coverage};
-use crate::ids::{Offset, PartitionId, Sequence};
-use crate::limits::{APPEND_PATIENCE, FLUSH_CONTENTION_TRIES, FLUSH_SKIP_PAUSE, FLUSH_SKIPS_MAX};
+use crate::ids::{Offset, PartitionId};
+use crate::limits::{
+    APPEND_PATIENCE, FLUSH_MISSES_MAX, FLUSH_SKIP_PAUSE, FLUSH_SKIP_PAUSES_MAX, FLUSH_SKIPS_MAX,
+    FLUSHES_ALONE_MAX,
+};
 use crate::store::flush::{LockMode, Outcome, Report};
-use crate::store::{Connection, Error, Role, Store};
+use crate::store::{Connection, Error, Role, Store, segments};
 
 /// Answers under way to one task; more only wait.
 const EVENTS_MAX: usize = 256;
 /// Flushes that a partition may have before its heads are thinned.
 const HEADS_PER_THINNING: u32 = 512;
+/// Pause before what is in doubt is sent again after the database could not take it.
+const DOUBT_PAUSE: Duration = Duration::from_millis(100);
 /// Pauses between tries to connect.
 const RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(20);
 const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -52,7 +59,11 @@ struct Task {
     queues: Queues,
     events: Events,
     chores: mpsc::Sender<Chore>,
-    heads: std::collections::HashMap<PartitionId, u32>,
+    heads: HashMap<PartitionId, u32>,
+    /// Units that this round has put back, by partition: the ones after them must not overtake.
+    held: HashMap<PartitionId, usize>,
+    /// Partitions that are flushed alone at the moment.
+    alone: usize,
     /// Answers still to come from tasks that hold units or promise tables.
     awaited: usize,
 }
@@ -97,7 +108,9 @@ pub(super) async fn run(
         queues: Queues::default(),
         events: Events(sender),
         chores,
-        heads: std::collections::HashMap::new(),
+        heads: HashMap::new(),
+        held: HashMap::new(),
+        alone: 0,
         awaited: 0,
     };
     let mut open = true;
@@ -113,6 +126,9 @@ pub(super) async fn run(
             () = sleep_until(task.retry_at()), if task.retry_at().is_some() && !task.queues.is_empty() => {}
         }
         loop {
+            while let Ok(event) = events.try_recv() {
+                task.on_event(event).await; // under steady load this loop does not end, and others wait for these
+            }
             while let Ok(pending) = inbox.try_recv() {
                 task.queues.push(pending);
             }
@@ -162,8 +178,13 @@ impl Task {
         if turnout.plan.is_empty() {
             return Progress::Nothing;
         }
+        self.held.clear();
         let mut stack = vec![turnout.plan];
         while let Some(plan) = stack.pop() {
+            let plan = self.hold_back(plan);
+            if plan.is_empty() {
+                continue;
+            }
             let outcome = self.flush(&plan).await;
             if let Some((front, back)) = self.on_outcome(plan, outcome).await {
                 stack.push(back);
@@ -171,6 +192,24 @@ impl Task {
             }
         }
         Progress::Flushed
+    }
+
+    /// Takes out of a half what must wait behind units of its partition that went back to the queue before it.
+    fn hold_back(&mut self, plan: Plan) -> Plan {
+        let (held, free): (Vec<_>, Vec<_>) =
+            plan.batches.into_iter().partition(|taken| self.held.contains_key(&taken.partition_id));
+        for Taken { partition_id, units } in held {
+            self.put_back(partition_id, units);
+        }
+        Plan { batches: free }
+    }
+
+    /// Puts units back before what has come since, and behind what this round has put back already.
+    fn put_back(&mut self, partition_id: PartitionId, units: Vec<Pending>) {
+        let behind = self.held.entry(partition_id).or_default();
+        let place = *behind;
+        *behind += units.len();
+        self.queues.put_back(partition_id, place, units);
     }
 
     fn ask_for_tables(&mut self, partition_id: PartitionId, messages: usize) {
@@ -195,7 +234,10 @@ impl Task {
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "appender cannot connect");
+                match pause {
+                    RECONNECT_PAUSE_MIN => tracing::warn!(%error, "appender cannot connect"),
+                    _ => tracing::debug!(%error, "appender still cannot connect"), // said once per outage
+                }
                 let pause = (pause * 2).min(RECONNECT_PAUSE_MAX);
                 let retry_at = Instant::now() + pause.mul_f64(rand::rng().random_range(0.5..1.0));
                 self.connection = Link::Down { retry_at, pause, reason: error.to_string() };
@@ -246,7 +288,7 @@ impl Task {
             self.on_wrote(partition_id, next_offset);
         }
         for Taken { partition_id, units } in again {
-            self.queues.put_back(partition_id, units);
+            self.put_back(partition_id, units);
         }
         for found in known {
             tokio::spawn(look_up(self.store.clone(), found));
@@ -270,14 +312,17 @@ impl Task {
 
     /// Another broker holds the partition: try again in a moment, and in the end alone.
     fn on_skipped(&mut self, partition_id: PartitionId, units: Vec<Pending>) {
-        self.queues.put_back(partition_id, units);
-        let pause = FLUSH_SKIP_PAUSE.mul_f64(rand::rng().random_range(0.5..1.5));
-        if self.queues.skipped(partition_id, Instant::now() + pause) >= FLUSH_SKIPS_MAX {
+        self.put_back(partition_id, units);
+        let skips = self.queues.skips(partition_id).min(FLUSH_SKIP_PAUSES_MAX);
+        let pause = FLUSH_SKIP_PAUSE.mul_f64(rand::rng().random_range(0.5..1.5)) * (skips + 1);
+        let skips = self.queues.skipped(partition_id, Instant::now() + pause);
+        if skips >= FLUSH_SKIPS_MAX && self.alone < FLUSHES_ALONE_MAX {
             let plan = self.queues.take_alone(partition_id);
             if plan.is_empty() {
                 return self.queues.rejoin(partition_id); // it waits for tables, not for its lock
             }
             self.awaited += 1;
+            self.alone += 1;
             tokio::spawn(flush_alone(self.store.clone(), self.events.clone(), partition_id, plan));
         }
     }
@@ -288,16 +333,14 @@ impl Task {
             Error::Refused { sqlstate, message } => {
                 fail(plan, &AppendError::Refused { sqlstate, message });
             }
-            Error::NoSegment => {
-                for Taken { partition_id, units } in plan.batches {
-                    self.queues.put_back(partition_id, units);
-                    self.queues.disproved(partition_id);
-                }
+            Error::NoSegment { relation } => self.on_no_segment(plan, &relation),
+            Error::ReadOnly => {
+                self.drop_connection(); // another server may answer the next time
+                self.on_unavailable(plan, error.to_string());
             }
-            Error::Unavailable { .. }
-            | Error::Contended { .. }
-            | Error::ReadOnly
-            | Error::Untrusted { .. } => self.on_unavailable(plan, error.to_string()),
+            Error::Unavailable { .. } | Error::Contended { .. } | Error::Untrusted { .. } => {
+                self.on_unavailable(plan, error.to_string());
+            }
             Error::OutcomeUnknown { .. } => self.on_unknown(plan, &error),
             Error::TableGone { .. } | Error::Forbidden { .. } | Error::Unexpected { .. } => {
                 tracing::error!(%error, "the database refuses a flush");
@@ -305,6 +348,29 @@ impl Task {
             }
         }
         None
+    }
+
+    /// A table was missing, and the database has said which: that one is asked for, the other batches just go again.
+    ///
+    /// Why a new connection: a session that lists the partitions of a table at the moment when one is attached can miss it
+    /// until the next schema change (PostgreSQL 15 does). The table is there, so asking for it changes nothing.
+    fn on_no_segment(&mut self, plan: Plan, relation: &str) {
+        tracing::debug!(relation, "a table is missing");
+        self.drop_connection();
+        for Taken { partition_id, units } in plan.batches {
+            let misses = match segments::may_lack_table(partition_id, relation) {
+                true => self.queues.disproved(partition_id),
+                false => 0,
+            };
+            if misses <= FLUSH_MISSES_MAX {
+                self.put_back(partition_id, units);
+                continue;
+            }
+            let reason = format!("a table below {relation} is missing and cannot be made");
+            units.into_iter().for_each(|pending| {
+                pending.fail(AppendError::Unavailable { reason: reason.clone() });
+            });
+        }
     }
 
     /// Nothing happened this time; a unit in doubt from an earlier time goes on waiting.
@@ -316,7 +382,10 @@ impl Task {
             let (sure, doubtful): (Vec<_>, Vec<_>) =
                 units.into_iter().partition(|pending| pending.doubt == Doubt::None);
             sure.into_iter().for_each(|pending| pending.fail(error.clone()));
-            self.put_back_patient(partition_id, doubtful);
+            if !doubtful.is_empty() {
+                self.put_back_patient(partition_id, doubtful);
+                self.queues.pause(partition_id, Instant::now() + DOUBT_PAUSE);
+            }
         }
     }
 
@@ -345,7 +414,9 @@ impl Task {
             pending
                 .fail(AppendError::Unavailable { reason: "the database did not come back in time".into() });
         });
-        self.queues.put_back(partition_id, patient);
+        if !patient.is_empty() {
+            self.put_back(partition_id, patient);
+        }
     }
 
     fn drop_unusable(&mut self) {
@@ -356,7 +427,8 @@ impl Task {
 
     fn drop_connection(&mut self) {
         let reason = "the connection was lost".into();
-        self.connection = Link::Down { retry_at: Instant::now(), pause: RECONNECT_PAUSE_MIN, reason };
+        let retry_at = Instant::now();
+        self.connection = Link::Down { retry_at, pause: RECONNECT_PAUSE_MIN, reason };
     }
 
     async fn on_event(&mut self, event: Event) {
@@ -381,10 +453,12 @@ impl Task {
                 }
             }
             Event::Alone { plan, outcome, partition_id } => {
+                self.alone -= 1;
+                self.held.clear();
                 self.queues.rejoin(partition_id);
                 if let Some((front, back)) = self.on_alone(plan, outcome).await {
-                    for Taken { partition_id, units } in back.batches.into_iter().chain(front.batches) {
-                        self.queues.put_back(partition_id, units); // the shared flush will find the culprit
+                    for Taken { partition_id, units } in front.batches.into_iter().chain(back.batches) {
+                        self.put_back(partition_id, units); // the shared flush will find the culprit
                     }
                 }
             }
@@ -407,52 +481,4 @@ impl Task {
 
 fn fail(plan: Plan, error: &AppendError) {
     plan.into_units().into_iter().for_each(|pending| pending.fail(error.clone()));
-}
-
-async fn flush_contended(connection: &Connection, mode: LockMode, plan: &Plan) -> Outcome {
-    let flush = plan.columns();
-    let mut tries = 0;
-    loop {
-        let outcome = connection.flush(mode, &flush).await;
-        tries += 1;
-        match outcome {
-            Outcome::NothingHappened(Error::Contended { .. }) if tries < FLUSH_CONTENTION_TRIES => {
-                let pause = Duration::from_millis(rand::rng().random_range(1..10));
-                tokio::time::sleep(pause).await;
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
-/// Flushes one partition on a connection of its own, waiting for its lock, so that its neighbours do not.
-async fn flush_alone(store: Store, events: Events, partition_id: PartitionId, plan: Plan) {
-    let outcome = match store.dedicated(Role::Appender).await {
-        Ok(connection) => flush_contended(&connection, LockMode::Wait, &plan).await,
-        Err(error) => Outcome::NothingHappened(error),
-    };
-    events.send(Event::Alone { plan, outcome, partition_id }).await;
-}
-
-/// Finds out where the duplicates of a unit stand, and answers it.
-async fn look_up(store: Store, found: Found) {
-    let Found { pending, first_offset, published_at } = found;
-    match offsets_by_sequence(&store, &pending).await {
-        Ok(offsets) => pending.stored(first_offset, published_at, &offsets),
-        // It is stored, but where could not be read: the producer asks again and gets the same look-up. Not "unavailable",
-        // which would promise that nothing happened.
-        Err(error) => pending.refuse(AppendError::OutcomeUnknown { reason: error.to_string() }),
-    }
-}
-
-async fn offsets_by_sequence(store: &Store, pending: &Pending) -> Result<Vec<Option<Offset>>, Error> {
-    let Some(run) = pending.unit.run.filter(|_| pending.known.contains(&Known::BySequence)) else {
-        return Ok(Vec::new());
-    };
-    let sequence = |index: usize| Sequence(run.first_sequence.0 + index as i64);
-    let stored = pending.known.iter().take_while(|known| **known == Known::BySequence).count();
-    let (partition_id, producer_id) = (pending.unit.partition_id, run.producer_id);
-    let runs = store.producer_runs_find(partition_id, producer_id, sequence(0), sequence(stored)).await?;
-    let offset = |index: usize| runs.iter().find_map(|run| run.offset_of(sequence(index)));
-    Ok((0..stored).map(offset).collect())
 }

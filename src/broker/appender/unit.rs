@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::{AppendError, AppendResult, Share};
 use crate::broker::message::NewMessage;
 use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
+use crate::limits::APPEND_PATIENCE;
 
 /// The messages of one partition in one publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,9 +38,10 @@ impl Unit {
         self.messages.iter().map(NewMessage::bytes).sum()
     }
 
-    /// Whether writing it twice stores it once.
+    /// Whether writing it twice stores it once: for as long as the broker itself repeats it, at least.
     fn is_idempotent(&self) -> bool {
-        self.run.is_some() || self.messages.iter().all(|message| message.transaction_id.is_some())
+        let named = self.messages.iter().all(|message| message.transaction_id.is_some());
+        self.run.is_some() || (named && self.dedup_window > APPEND_PATIENCE * 2)
     }
 }
 
