@@ -1,0 +1,7 @@
+-- :ctids are those the last update returned; a lane that is not found there is looked up by its key
+\set b :client_id * 8
+\set n :n + 10
+WITH u AS (UPDATE lane l SET committed_offset = :n, acked = int8multirange(int8range(:n + 2, :n + 4)) FROM unnest(:ctids::tid[], ARRAY[:b::bigint+1,:b::bigint+2,:b::bigint+3,:b::bigint+4,:b::bigint+5,:b::bigint+6,:b::bigint+7,:b::bigint+8]) v (c, p) WHERE l.ctid = v.c AND l.group_id = 1 AND l.partition_id = v.p AND l.epoch = 1 RETURNING l.ctid, l.partition_id) SELECT count(*) AS done, coalesce(array_agg(ctid ORDER BY partition_id), '{}') AS ctids FROM u \gset
+\if :done < 8
+WITH u AS (UPDATE lane l SET committed_offset = :n, acked = int8multirange(int8range(:n + 2, :n + 4)) FROM unnest(ARRAY[:b::bigint+1,:b::bigint+2,:b::bigint+3,:b::bigint+4,:b::bigint+5,:b::bigint+6,:b::bigint+7,:b::bigint+8]) v (p) WHERE l.group_id = 1 AND l.partition_id = v.p AND l.epoch = 1 RETURNING l.ctid, l.partition_id) SELECT array_agg(ctid ORDER BY partition_id) AS ctids FROM u \gset
+\endif
