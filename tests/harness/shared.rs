@@ -24,12 +24,20 @@ pub async fn server() -> String {
     std::mem::forget(users); // until this process ends
     let starting = File::create(directory.join("starting.lock")).unwrap();
     starting.lock().unwrap();
+    clear_remains(&directory.join("data"));
     let cluster = Cluster::prepare(settings(&directory)).await.unwrap();
     if cluster.pid().unwrap().is_none() {
         let pid = cluster.start().await.unwrap();
         leave_watchdog(&directory, pid.as_raw());
     }
     cluster.url()
+}
+
+/// A server that was not made to its end, or not removed to its end, is removed now.
+fn clear_remains(data: &Path) {
+    if data.exists() && !data.join("pgdata/PG_VERSION").exists() {
+        std::fs::remove_dir_all(data).unwrap();
+    }
 }
 
 /// One per user and per set of binaries, in a place that root's PostgreSQL user can reach.
@@ -69,9 +77,11 @@ fn leave_watchdog(directory: &Path, pid: i32) {
         while sleep 15; do
             flock -n -x 9 && break
         done
+        [ "$(head -n 1 "$1/data/pgdata/postmaster.pid" 2>/dev/null)" = "$2" ] || exit 0 # not ours any more
         kill -INT "$2"
         while kill -0 "$2" 2>/dev/null; do sleep 0.1; done
-        rm -rf "$1/data"
+        mv "$1/data" "$1/gone-$2"
+        rm -rf "$1"/gone-*
     "#;
     Command::new("sh")
         .args(["-c", script, "laneway-test-watchdog"])
