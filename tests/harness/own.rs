@@ -1,6 +1,10 @@
-//! A PostgreSQL of a test's own, for tests that stop, kill or starve it. It ends with the test, passed or failed.
+//! A PostgreSQL of a test's own, for tests that stop, kill or starve it. It ends with the test, passed or failed; should the
+//! test itself be killed, a watchdog ends it.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use laneway::postgres::{Cluster, Pace, Settings, StopMode};
@@ -30,6 +34,7 @@ impl OwnServer {
     /// Made and not started.
     pub async fn prepare(extra: &[(&str, &str)]) -> Self {
         let directory = process::directory();
+        leave_watchdog(directory.path());
         let cluster = Cluster::prepare(settings(directory.path().join("d"), extra)).await.unwrap();
         Self { cluster, _directory: directory }
     }
@@ -71,6 +76,33 @@ pub fn end(cluster: &Cluster) {
     while cluster.pid().ok().flatten().is_some() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Waits for the end of this process, and then ends the server that is left in a directory, and removes the directory.
+#[allow(clippy::zombie_processes)] // it outlives us on purpose
+fn leave_watchdog(directory: &Path) {
+    let alive = File::create(directory.join("alive.lock")).unwrap();
+    alive.lock().unwrap();
+    std::mem::forget(alive); // until this process ends
+    let script = r#"
+        exec 9<"$1/alive.lock" || exit 0
+        flock -x 9
+        pid=$(head -n 1 "$1/d/pgdata/postmaster.pid" 2>/dev/null)
+        if [ -n "$pid" ] && [ "$(readlink "/proc/$pid/cwd")" = "$1/d/pgdata" ]; then
+            kill -QUIT "$pid"
+            while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+        fi
+        rm -rf "$1"
+    "#;
+    Command::new("sh")
+        .args(["-c", script, "laneway-test-watchdog"])
+        .arg(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .unwrap();
 }
 
 /// Settings of a small server that reacts quickly.
