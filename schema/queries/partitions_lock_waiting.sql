@@ -5,7 +5,7 @@ SELECT set_config('laneway.locked', coalesce(string_agg(held.partition_id::text,
 FROM (
     SELECT p.partition_id
     FROM laneway.partition p
-    WHERE p.partition_id = ANY ($1)
+    WHERE p.partition_id = ANY ($1) AND p.deleted_at IS NULL
     ORDER BY p.partition_id
     FOR NO KEY UPDATE
 ) AS held

@@ -7,7 +7,7 @@ WITH made AS (
         name, payload_bytes_max, segment_messages, retention_age_ms, retention_bytes, dedup_window_ms
     )
     VALUES ($1, $3, $4, $5, $6, $7)
-    ON CONFLICT (name) DO NOTHING
+    ON CONFLICT (name) WHERE deleted_at IS NULL DO NOTHING
     RETURNING topic_id
 ),
 parts AS (

@@ -6,4 +6,4 @@ SELECT
     t.dedup_window_ms, t.created_at,
     (SELECT array_agg(p.partition_id ORDER BY p.number) FROM laneway.partition p WHERE p.topic_id = t.topic_id) AS partition_ids
 FROM laneway.topic t
-WHERE t.name = $1
+WHERE t.name = $1 AND t.deleted_at IS NULL

@@ -44,6 +44,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     2 "0002_create_messages",
     3 "0003_create_deduplication",
     4 "0004_create_trace_index",
+    5 "0005_create_groups",
 ];
 
 /// Why the schema could not be brought up to date.
