@@ -15,6 +15,8 @@ pub enum Class {
     Unknown,
     /// Nothing happened, and nothing will until the request is changed.
     Refused,
+    /// The session is over: the connection closes right after it, and the close code says whether to come back.
+    Fatal,
 }
 
 macro_rules! error_codes {
@@ -46,9 +48,13 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    /// The request is not of the form that the route takes.
+    /// The request or frame is not of the form that is taken there.
     Malformed = "malformed", Refused, 400;
-    /// The body is larger than the broker takes.
+    /// There is no frame of that type.
+    UnknownType = "unknown_type", Refused, 400;
+    /// The maps and arrays of the frame are nested deeper than any frame needs.
+    TooDeep = "too_deep", Refused, 400;
+    /// The body or frame is larger than the broker takes.
     TooLarge = "too_large", Refused, 413;
     /// There is no such route.
     UnknownRoute = "unknown_route", Refused, 404;
@@ -80,6 +86,44 @@ error_codes! {
     SequenceGap = "sequence_gap", Refused, 409;
     /// The offset is below what retention has kept.
     OutOfRange = "out_of_range", Refused, 410;
+    /// The broker knows what is asked for, but does not offer it.
+    Unsupported = "unsupported", Refused, 501;
+    /// The name of a group breaks the rule for names.
+    InvalidGroupName = "invalid_group_name", Refused, 422;
+    /// The topic has no group of that name.
+    UnknownGroup = "unknown_group", Refused, 404;
+    /// The group exists with other settings than the ones asked for.
+    GroupMismatch = "group_mismatch", Refused, 409;
+    /// The session takes part in that group already.
+    AlreadySubscribed = "already_subscribed", Refused, 409;
+    /// The session has no subscription of that number.
+    UnknownSubscription = "unknown_subscription", Refused, 404;
+    /// The session has as many subscriptions as it may.
+    TooManySubscriptions = "too_many_subscriptions", Refused, 429;
+    /// The session does not hold the lane, or holds it under another epoch.
+    LeaseLost = "lease_lost", Refused, 409;
+    /// The round is over, and the offset is not below the one that ended it.
+    StaleRound = "stale_round", Refused, 409;
+    /// The offset has not been sent under this epoch.
+    BeyondSent = "beyond_sent", Refused, 422;
+    /// The credit is zero in both parts, or passes a limit of the broker.
+    InvalidCredit = "invalid_credit", Refused, 422;
+    /// There is no dead letter of that number.
+    UnknownDeadLetter = "unknown_dead_letter", Refused, 404;
+    /// The single acks of the lane leave as many gaps as it may have; the oldest must be acknowledged first.
+    TooManyGaps = "too_many_gaps", Retry, 409;
+    /// The session waits for the answers to as many publishes as it may.
+    TooManyPublishes = "too_many_publishes", Retry, 429;
+    /// The broker has as many connections as it may.
+    TooManyConnections = "too_many_connections", Retry, 503;
+    /// The broker is draining and takes nothing new; another one does.
+    GoingAway = "going_away", Retry, 503;
+    /// The frame does not belong here: a first frame other than `hello`, or a second `hello`.
+    OutOfTurn = "out_of_turn", Fatal, 400;
+    /// Nothing was heard from the client for two heartbeats.
+    HeartbeatMissed = "heartbeat_missed", Fatal, 408;
+    /// The client reads more slowly than the broker is willing to buffer.
+    TooSlow = "too_slow", Fatal, 408;
     /// The broker holds as much unwritten work as it may.
     Overloaded = "overloaded", Retry, 503;
     /// The database cannot be reached or cannot write.

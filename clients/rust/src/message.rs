@@ -41,6 +41,11 @@ pub enum DecodeError {
 }
 
 impl Encoding {
+    /// Whether it is the one that is meant when none is given.
+    pub fn is_default(&self) -> bool {
+        *self == Encoding::default()
+    }
+
     /// The bytes that a value stands for.
     pub fn decode(self, value: &RawValue) -> Result<Vec<u8>, DecodeError> {
         if self == Encoding::Json {
@@ -82,13 +87,13 @@ pub struct PublishMessage {
     /// The body, as `encoding` declares it.
     pub payload: Box<RawValue>,
     /// How `payload` stands for bytes.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Encoding::is_default")]
     pub encoding: Encoding,
     /// Messages of one key stay in order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Box<RawValue>>,
     /// How `key` stands for bytes.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Encoding::is_default")]
     pub key_encoding: Encoding,
     /// Explicit partition; wins over the key.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Longest topic name; the same as Kafka's, so that names survive a move.
-pub const TOPIC_NAME_CHARS_MAX: usize = 249;
+use crate::name::{self, BrokenRule, NAME_CHARS_MAX};
+
+/// Longest topic name.
+pub const TOPIC_NAME_CHARS_MAX: usize = NAME_CHARS_MAX;
 
 /// Most partitions of one topic.
 pub const TOPIC_PARTITIONS_MAX: u32 = 1_000;
@@ -38,6 +40,17 @@ pub enum InvalidTopicName {
     },
 }
 
+impl From<BrokenRule> for InvalidTopicName {
+    fn from(broken: BrokenRule) -> Self {
+        match broken {
+            BrokenRule::Empty => Self::Empty,
+            BrokenRule::TooLong { chars } => Self::TooLong { chars },
+            BrokenRule::Dots => Self::Dots,
+            BrokenRule::Character { character } => Self::Character { character },
+        }
+    }
+}
+
 impl TopicName {
     /// Checks a name against the rule.
     ///
@@ -48,18 +61,8 @@ impl TopicName {
     /// ```
     pub fn new(name: impl Into<String>) -> Result<Self, InvalidTopicName> {
         let name = name.into();
-        let chars = name.chars().count();
-        if let Some(character) =
-            name.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')))
-        {
-            return Err(InvalidTopicName::Character { character });
-        }
-        match chars {
-            0 => Err(InvalidTopicName::Empty),
-            _ if name == "." || name == ".." => Err(InvalidTopicName::Dots),
-            1..=TOPIC_NAME_CHARS_MAX => Ok(Self(name)),
-            chars => Err(InvalidTopicName::TooLong { chars }),
-        }
+        name::check(&name)?;
+        Ok(Self(name))
     }
 
     /// The name as text.

@@ -1,0 +1,355 @@
+//! Frames from the client, one struct per type. Members have the names of the wire.
+//!
+//! Absent members are `None`; what stands in for them is said where it is decided: by [`bounds`](super::bounds) or by the
+//! broker. What can be checked without knowing anything else is checked by [`ClientFrame::check`].
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::bounds;
+use super::members;
+use super::new_message::NewMessage;
+use super::shared::{CreditGrant, OffsetRange, OnFailure, Start, Token};
+
+/// A frame from the client.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClientFrame {
+    /// Opens the session.
+    Hello(Hello),
+    /// Stores messages.
+    Publish(Publish),
+    /// Joins a group.
+    Subscribe(Subscribe),
+    /// These are done.
+    Ack(Ack),
+    /// This one failed.
+    Nack(Nack),
+    /// Still at work.
+    Progress(Progress),
+    /// Accepts more.
+    Credit(Credit),
+    /// Leaves a group.
+    Unsubscribe(Unsubscribe),
+    /// Reads without a group.
+    Tail(Tail),
+    /// Stops reading without a group.
+    Untail(Untail),
+    /// I am here.
+    Heartbeat,
+}
+
+/// Opens the session; the first frame.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hello {
+    /// Repeated in `welcome`.
+    pub id: u64,
+    /// A name for logs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// For authentication, once there is some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
+    /// The session to take up again.
+    #[serde(default, deserialize_with = "members::optional", skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Resume>,
+    /// How long lanes wait for this client after its connection is lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resume_grace_ms: Option<u32>,
+    /// How long a side may be silent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heartbeat_ms: Option<u32>,
+}
+
+impl Hello {
+    /// The heartbeat that holds: the one asked for, within its bounds, or the default.
+    pub fn agreed_heartbeat_ms(&self) -> u32 {
+        let wanted = self.heartbeat_ms.unwrap_or(bounds::HEARTBEAT_MS_DEFAULT);
+        wanted.clamp(bounds::HEARTBEAT_MS_MIN, bounds::HEARTBEAT_MS_MAX)
+    }
+
+    /// The grace that holds: the one asked for, within its bound, or the default.
+    pub fn agreed_resume_grace_ms(&self) -> u32 {
+        self.resume_grace_ms.unwrap_or(bounds::RESUME_GRACE_MS_DEFAULT).min(bounds::RESUME_GRACE_MS_MAX)
+    }
+}
+
+/// Which session to take up again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resume {
+    /// As `welcome` named it.
+    pub session: Uuid,
+    /// As `welcome` gave it.
+    pub token: Token,
+}
+
+/// Stores messages; those that share a partition are stored all or none, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Publish {
+    /// Repeated in `published`.
+    pub id: u64,
+    /// Where to.
+    pub topic: String,
+    /// With it, every message carries a `sequence`, and a retry is one copy.
+    pub producer_id: Option<Uuid>,
+    /// What.
+    pub messages: Vec<NewMessage>,
+}
+
+/// Joins a group on a topic.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Subscribe {
+    /// Repeated in `subscribed`.
+    pub id: u64,
+    /// The group's name.
+    pub group: String,
+    /// The topic's name.
+    pub topic: String,
+    /// Where a new group begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<Start>,
+    /// What is accepted to begin with.
+    #[serde(deserialize_with = "members::required")]
+    pub credit: CreditGrant,
+    /// How to cut batches.
+    #[serde(default, deserialize_with = "members::optional", skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchOptions>,
+    /// Settings of the group.
+    #[serde(default, deserialize_with = "members::optional", skip_serializing_if = "Option::is_none")]
+    pub settings: Option<WantedSettings>,
+}
+
+/// How to cut batches; what is left out is the broker's choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchOptions {
+    /// Most messages of a batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_messages: Option<u32>,
+    /// Most bytes of a batch, unless one message alone has more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+    /// Wait for so many messages, but no longer than `max_wait_ms`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_messages: Option<u32>,
+    /// How long to wait for `min_messages`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_wait_ms: Option<u32>,
+}
+
+/// Settings of a group as a subscriber wants them; what is left out is as it is, or the broker's default for a new group.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WantedSettings {
+    /// How long the oldest unacknowledged message may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ack_deadline_ms: Option<u64>,
+    /// Attempts before `on_failure` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
+    /// Pause after the first failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff_base_ms: Option<u64>,
+    /// By how much the pause grows with each failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff_factor: Option<f64>,
+    /// Longest pause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff_cap_ms: Option<u64>,
+    /// What becomes of a message that failed for good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
+}
+
+/// These are done: everything below `next`, and the `ranges`. At least one of both.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ack {
+    /// With it: answered by `acked` after commit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// Which subscription.
+    pub subscription: u32,
+    /// Which of its lanes.
+    pub partition: u32,
+    /// As the batch had it.
+    pub epoch: i64,
+    /// As the batch had it.
+    pub round: u32,
+    /// Everything below is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<i64>,
+    /// Single messages that are done.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<OffsetRange>,
+}
+
+/// This message failed. Ends the round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nack {
+    /// With it: answered by `acked` after commit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// Which subscription.
+    pub subscription: u32,
+    /// Which of its lanes.
+    pub partition: u32,
+    /// As the batch had it.
+    pub epoch: i64,
+    /// As the batch had it.
+    pub round: u32,
+    /// The message that failed.
+    pub offset: i64,
+    /// Why, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Pause before the next attempt, instead of the group's backoff.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+}
+
+/// Still at work on the oldest unacknowledged message: its deadline starts anew.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// With it: answered by `acked`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// Which subscription.
+    pub subscription: u32,
+    /// Which of its lanes.
+    pub partition: u32,
+    /// As the batch had it.
+    pub epoch: i64,
+    /// As the batch had it.
+    pub round: u32,
+}
+
+/// Accepts more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Credit {
+    /// Which subscription, of a group or a tail.
+    pub subscription: u32,
+    /// This many messages more.
+    pub messages: u32,
+    /// This many bytes more.
+    pub bytes: u64,
+}
+
+/// Leaves a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unsubscribe {
+    /// Repeated in `unsubscribed`.
+    pub id: u64,
+    /// Which subscription.
+    pub subscription: u32,
+}
+
+/// Reads without a group: no lease, nothing committed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tail {
+    /// Repeated in `tailing`.
+    pub id: u64,
+    /// The topic's name.
+    pub topic: String,
+    /// Which partitions; absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<Vec<u32>>,
+    /// Where to begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<Start>,
+    /// What is accepted to begin with.
+    #[serde(deserialize_with = "members::required")]
+    pub credit: CreditGrant,
+    /// How to cut batches.
+    #[serde(default, deserialize_with = "members::optional", skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchOptions>,
+}
+
+/// Stops reading without a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Untail {
+    /// Repeated in `untailed`.
+    pub id: u64,
+    /// Which subscription.
+    pub subscription: u32,
+}
+
+impl ClientFrame {
+    /// Its `type`.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Hello(_) => "hello",
+            Self::Publish(_) => "publish",
+            Self::Subscribe(_) => "subscribe",
+            Self::Ack(_) => "ack",
+            Self::Nack(_) => "nack",
+            Self::Progress(_) => "progress",
+            Self::Credit(_) => "credit",
+            Self::Unsubscribe(_) => "unsubscribe",
+            Self::Tail(_) => "tail",
+            Self::Untail(_) => "untail",
+            Self::Heartbeat => "heartbeat",
+        }
+    }
+
+    /// Its `id`, if it has one.
+    pub const fn id(&self) -> Option<u64> {
+        match self {
+            Self::Hello(Hello { id, .. })
+            | Self::Publish(Publish { id, .. })
+            | Self::Subscribe(Subscribe { id, .. })
+            | Self::Unsubscribe(Unsubscribe { id, .. })
+            | Self::Tail(Tail { id, .. })
+            | Self::Untail(Untail { id, .. }) => Some(*id),
+            Self::Ack(Ack { id, .. }) | Self::Nack(Nack { id, .. }) | Self::Progress(Progress { id, .. }) => {
+                *id
+            }
+            Self::Credit(_) | Self::Heartbeat => None,
+        }
+    }
+
+    /// What the types alone cannot say: the field at fault and a sentence.
+    pub(super) fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        match self {
+            Self::Ack(Ack { next: None, ranges, .. }) if ranges.is_empty() => {
+                Err(("next", "an ack has next, ranges or both"))
+            }
+            Self::Ack(Ack { next: Some(..0), .. }) => Err(("next", "next must not be negative")),
+            Self::Ack(Ack { ranges, .. })
+                if ranges.iter().any(|range| range.from < 0 || range.from >= range.to) =>
+            {
+                Err(("ranges", "a range is [from, to) with 0 <= from < to"))
+            }
+            Self::Nack(Nack { offset: ..0, .. }) => Err(("offset", "offset must not be negative")),
+            Self::Subscribe(Subscribe { start: Some(Start::Offset(..0)), .. })
+            | Self::Tail(Tail { start: Some(Start::Offset(..0)), .. }) => {
+                Err(("start.offset", "offset must not be negative"))
+            }
+            Self::Subscribe(Subscribe {
+                settings: Some(WantedSettings { backoff_factor: Some(factor), .. }),
+                ..
+            }) if !factor.is_finite() => {
+                Err(("settings.backoff_factor", "backoff_factor must be a finite number"))
+            }
+            Self::Hello(_)
+            | Self::Publish(_)
+            | Self::Subscribe(_)
+            | Self::Ack(_)
+            | Self::Nack(_)
+            | Self::Progress(_)
+            | Self::Credit(_)
+            | Self::Unsubscribe(_)
+            | Self::Tail(_)
+            | Self::Untail(_)
+            | Self::Heartbeat => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! A message to publish: bytes here, and on the wire either a JSON object ([`PublishMessage`]) or a MessagePack array.
+//!
+//! Invariant: payload and key come out of either encoding bit for bit as they went in.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use uuid::Uuid;
+
+use super::bounds::JSON_PAYLOAD_DEPTH_MAX;
+use super::depth;
+use super::frame_error::FrameError;
+use super::pack::{self, Expected, Reader};
+use crate::message::{DecodeError, Encoding, PublishMessage};
+
+/// Version of the MessagePack array, its first element.
+const VERSION: i64 = 1;
+/// Elements of the array.
+const SLOTS: u32 = 9;
+
+/// One message to publish.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NewMessage {
+    /// The body.
+    pub payload: Bytes,
+    /// Messages of one key stay in order.
+    pub key: Option<Bytes>,
+    /// Explicit partition; wins over the key.
+    pub partition: Option<u32>,
+    /// The trace it belongs to; absent: the broker makes one.
+    pub trace_id: Option<Uuid>,
+    /// Names the message: a second one with the same id is not stored within the topic's window.
+    pub transaction_id: Option<String>,
+    /// Free text by name.
+    pub headers: BTreeMap<String, String>,
+    /// What the payload is, as a media type.
+    pub content_type: Option<String>,
+    /// With a `producer_id`: the number of this message among those the producer sends to its partition, from 0.
+    pub sequence: Option<i64>,
+}
+
+/// The JSON value for a payload: as it is where the content type is JSON, and it is, and fits into a frame; else text.
+pub(super) fn payload_value(
+    payload: &[u8],
+    content_type: Option<&str>,
+) -> (Encoding, Box<serde_json::value::RawValue>) {
+    let fits = content_type.is_some() && depth::json(payload) <= JSON_PAYLOAD_DEPTH_MAX;
+    Encoding::encode(payload, content_type.filter(|_| fits))
+}
+
+/// As JSON carries it.
+pub(super) fn to_json(message: &NewMessage) -> PublishMessage {
+    let (encoding, payload) = payload_value(&message.payload, message.content_type.as_deref());
+    let key = message.key.as_deref().map(|key| Encoding::encode(key, None));
+    PublishMessage {
+        payload,
+        encoding,
+        key_encoding: key.as_ref().map(|(encoding, _)| *encoding).unwrap_or_default(),
+        key: key.map(|(_, key)| key),
+        partition: message.partition,
+        trace_id: message.trace_id.map(|id| id.to_string()),
+        transaction_id: message.transaction_id.clone(),
+        headers: message.headers.clone(),
+        content_type: message.content_type.clone(),
+        sequence: message.sequence,
+    }
+}
+
+/// From what JSON carries; `index` is its place in the frame.
+pub(super) fn from_json(index: usize, message: PublishMessage) -> Result<NewMessage, FrameError> {
+    let field = |name: &str| format!("messages[{index}].{name}");
+    let key = message.key.as_deref().map(|key| message.key_encoding.decode(key)).transpose();
+    let key = key.map_err(|error| undecoded(field("key"), "key_encoding", error))?;
+    let payload = message.encoding.decode(&message.payload);
+    let payload = payload.map_err(|error| undecoded(field("payload"), "encoding", error))?;
+    let trace_id = message.trace_id.as_deref().map(|id| trace_id(id, &field("trace_id"))).transpose()?;
+    let is_json = message.encoding == Encoding::Json;
+    Ok(NewMessage {
+        payload: payload.into(),
+        key: key.map(Into::into),
+        partition: message.partition,
+        trace_id,
+        transaction_id: message.transaction_id,
+        headers: message.headers,
+        content_type: message.content_type.or(is_json.then(|| "application/json".to_owned())),
+        sequence: message.sequence,
+    })
+}
+
+/// A value that does not stand for bytes in the way that its `declared_by` says.
+pub(super) fn undecoded(field: String, declared_by: &str, error: DecodeError) -> FrameError {
+    let advice = match error {
+        DecodeError::NotAString => format!(": declare \"{declared_by}\": \"json\" to send a JSON value"),
+        DecodeError::NotText => format!(": declare \"{declared_by}\": \"json\" to send it as it is"),
+        DecodeError::NotBase64 => String::new(),
+    };
+    FrameError::malformed(format!("{field}: {error}{advice}")).with_field(field)
+}
+
+/// A trace id as JSON carries it.
+pub(super) fn trace_id(text: &str, field: &str) -> Result<Uuid, FrameError> {
+    Uuid::parse_str(text).map_err(|_| {
+        let detail = format!("{text:?} is not a trace id: a UUID or 32 hexadecimal digits");
+        FrameError::malformed(detail).with_field(field)
+    })
+}
+
+/// Appends the MessagePack array.
+pub(super) fn write(message: &NewMessage, out: &mut Vec<u8>) {
+    pack::array(out, SLOTS as usize);
+    pack::int(out, VERSION);
+    pack::bin(out, &message.payload);
+    pack::optional(out, message.key.as_deref(), pack::bin);
+    pack::optional(out, message.partition, |out, partition| pack::int(out, partition.into()));
+    pack::optional(out, message.trace_id, |out, id| pack::bin(out, id.as_bytes()));
+    pack::optional(out, message.transaction_id.as_deref(), pack::text);
+    pack::optional(out, (!message.headers.is_empty()).then_some(&message.headers), pack::text_map);
+    pack::optional(out, message.content_type.as_deref(), pack::text);
+    pack::optional(out, message.sequence, pack::int);
+}
+
+/// Reads the MessagePack array. Payload and key are slices of the frame. An error comes with the slot at fault.
+pub(super) fn read(reader: &mut Reader<'_>) -> Result<NewMessage, (&'static str, Expected)> {
+    let slot = |name| move |expected| (name, expected);
+    let slots = reader.array().map_err(slot(""))?;
+    let version = reader.int().map_err(slot("version"))?;
+    if (version, slots) != (VERSION, SLOTS) {
+        return Err(("version", Expected("an array of 9 elements that begins with 1")));
+    }
+    Ok(NewMessage {
+        payload: reader.bytes().map_err(slot("payload"))?,
+        key: reader.optional(Reader::bytes).map_err(slot("key"))?,
+        partition: reader.optional(Reader::u32).map_err(slot("partition"))?,
+        trace_id: reader.optional(Reader::uuid).map_err(slot("trace_id"))?,
+        transaction_id: reader.optional(Reader::string).map_err(slot("transaction_id"))?,
+        headers: reader.optional(Reader::text_map).map_err(slot("headers"))?.unwrap_or_default(),
+        content_type: reader.optional(Reader::string).map_err(slot("content_type"))?,
+        sequence: reader.optional(Reader::int).map_err(slot("sequence"))?,
+    })
+}
