@@ -186,7 +186,7 @@ pub struct BatchHeader {
     pub epoch: i64,
     /// Of the lane; 0 in a tail.
     pub round: u32,
-    /// Offset and number of the attempt, for messages that have failed before.
+    /// Offset and number of failed attempts, for messages that have failed before.
     pub attempts: Vec<(i64, u32)>,
 }
 
