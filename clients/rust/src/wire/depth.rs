@@ -4,7 +4,6 @@
 //! walk also proves that the frame is one whole value and nothing more, and lets a decoder step over a value.
 
 use rmp::Marker;
-use rmp::decode::{RmpRead as _, read_marker};
 
 use super::bounds::FRAME_DEPTH_MAX;
 
@@ -45,35 +44,53 @@ enum Follows {
     Values(u64),
 }
 
-/// Steps over one MessagePack value, however it nests, up to [`FRAME_DEPTH_MAX`] levels.
-pub(super) fn skip_msgpack(rest: &mut &[u8]) -> Result<(), Stopped> {
+/// Steps over one MessagePack value, however it nests, up to `levels`, which are at most [`FRAME_DEPTH_MAX`].
+pub(super) fn skip_msgpack(rest: &mut &[u8], levels: usize) -> Result<(), Stopped> {
+    match follows(rest)? {
+        Follows::Bytes(bytes) => skip_bytes(rest, bytes),
+        Follows::Values(values) => skip_values(rest, values, levels),
+    }
+}
+
+fn skip_bytes(rest: &mut &[u8], bytes: usize) -> Result<(), Stopped> {
+    *rest = rest.get(bytes..).ok_or(Stopped::Broken)?;
+    Ok(())
+}
+
+/// Steps over the values of an array or map that has just been opened.
+fn skip_values(rest: &mut &[u8], values: u64, levels: usize) -> Result<(), Stopped> {
     let mut open = [0_u64; FRAME_DEPTH_MAX];
-    let mut depth = 0;
-    loop {
+    let open = open.get_mut(..levels).ok_or(Stopped::TooDeep)?;
+    *open.first_mut().ok_or(Stopped::TooDeep)? = values;
+    let mut depth = 1;
+    while depth > 0 {
+        if open[depth - 1] == 0 {
+            depth -= 1;
+            continue;
+        }
+        open[depth - 1] -= 1;
         match follows(rest)? {
-            Follows::Bytes(bytes) => *rest = rest.get(bytes..).ok_or(Stopped::Broken)?,
+            Follows::Bytes(bytes) => skip_bytes(rest, bytes)?,
             Follows::Values(values) => {
                 *open.get_mut(depth).ok_or(Stopped::TooDeep)? = values;
                 depth += 1;
             }
         }
-        while depth > 0 && open[depth - 1] == 0 {
-            depth -= 1;
-        }
-        match depth {
-            0 => return Ok(()),
-            depth => open[depth - 1] -= 1,
-        }
     }
+    Ok(())
+}
+
+/// A length of `N` bytes.
+fn length<const N: usize>(rest: &mut &[u8]) -> Result<u64, Stopped> {
+    let (bytes, after) = rest.split_first_chunk::<N>().ok_or(Stopped::Broken)?;
+    *rest = after;
+    Ok(bytes.iter().fold(0, |length, byte| length << 8 | u64::from(*byte)))
 }
 
 fn follows(rest: &mut &[u8]) -> Result<Follows, Stopped> {
-    fn wide<E>(length: Result<u32, E>) -> Result<usize, Stopped> {
-        length.map(|length| length as usize).map_err(|_| Stopped::Broken)
-    }
-    let marker = read_marker(rest).map_err(|_| Stopped::Broken)?;
-    let mut u8_length = || wide(rest.read_data_u8().map(u32::from));
-    Ok(match marker {
+    let (first, after) = rest.split_first().ok_or(Stopped::Broken)?;
+    *rest = after;
+    Ok(match Marker::from_u8(*first) {
         Marker::FixPos(_) | Marker::FixNeg(_) | Marker::Null | Marker::False | Marker::True => {
             Follows::Bytes(0)
         }
@@ -87,18 +104,18 @@ fn follows(rest: &mut &[u8]) -> Result<Follows, Stopped> {
         Marker::FixExt8 => Follows::Bytes(9),
         Marker::FixExt16 => Follows::Bytes(17),
         Marker::FixStr(length) => Follows::Bytes(length.into()),
-        Marker::Str8 | Marker::Bin8 => Follows::Bytes(u8_length()?),
-        Marker::Ext8 => Follows::Bytes(u8_length()? + 1),
-        Marker::Str16 | Marker::Bin16 => Follows::Bytes(wide(rest.read_data_u16().map(u32::from))?),
-        Marker::Ext16 => Follows::Bytes(wide(rest.read_data_u16().map(u32::from))? + 1),
-        Marker::Str32 | Marker::Bin32 => Follows::Bytes(wide(rest.read_data_u32())?),
-        Marker::Ext32 => Follows::Bytes(wide(rest.read_data_u32())?.saturating_add(1)),
+        Marker::Str8 | Marker::Bin8 => Follows::Bytes(length::<1>(rest)? as usize),
+        Marker::Ext8 => Follows::Bytes(length::<1>(rest)? as usize + 1),
+        Marker::Str16 | Marker::Bin16 => Follows::Bytes(length::<2>(rest)? as usize),
+        Marker::Ext16 => Follows::Bytes(length::<2>(rest)? as usize + 1),
+        Marker::Str32 | Marker::Bin32 => Follows::Bytes(length::<4>(rest)? as usize),
+        Marker::Ext32 => Follows::Bytes((length::<4>(rest)? as usize).saturating_add(1)),
         Marker::FixArray(length) => Follows::Values(length.into()),
-        Marker::Array16 => Follows::Values(rest.read_data_u16().map_err(|_| Stopped::Broken)?.into()),
-        Marker::Array32 => Follows::Values(rest.read_data_u32().map_err(|_| Stopped::Broken)?.into()),
+        Marker::Array16 => Follows::Values(length::<2>(rest)?),
+        Marker::Array32 => Follows::Values(length::<4>(rest)?),
         Marker::FixMap(length) => Follows::Values(2 * u64::from(length)),
-        Marker::Map16 => Follows::Values(2 * u64::from(rest.read_data_u16().map_err(|_| Stopped::Broken)?)),
-        Marker::Map32 => Follows::Values(2 * u64::from(rest.read_data_u32().map_err(|_| Stopped::Broken)?)),
+        Marker::Map16 => Follows::Values(2 * length::<2>(rest)?),
+        Marker::Map32 => Follows::Values(2 * length::<4>(rest)?),
     })
 }
 
@@ -122,13 +139,16 @@ mod tests {
         for levels in [0, 1, FRAME_DEPTH_MAX] {
             let bytes = [nested(levels), vec![7]].concat();
             let mut rest = bytes.as_slice();
-            assert_eq!(skip_msgpack(&mut rest), Ok(()));
+            assert_eq!(skip_msgpack(&mut rest, FRAME_DEPTH_MAX), Ok(()));
             assert_eq!(rest, [7]);
         }
-        assert_eq!(skip_msgpack(&mut nested(FRAME_DEPTH_MAX + 1).as_slice()), Err(Stopped::TooDeep));
+        assert_eq!(
+            skip_msgpack(&mut nested(FRAME_DEPTH_MAX + 1).as_slice(), FRAME_DEPTH_MAX),
+            Err(Stopped::TooDeep)
+        );
         // An empty array is a level, too.
         assert_eq!(
-            skip_msgpack(&mut [vec![0x91; 32], vec![0x90]].concat().as_slice()),
+            skip_msgpack(&mut [vec![0x91; 32], vec![0x90]].concat().as_slice(), FRAME_DEPTH_MAX),
             Err(Stopped::TooDeep)
         );
     }
@@ -144,7 +164,7 @@ mod tests {
             vec![0xc1],
             vec![],
         ] {
-            assert_eq!(skip_msgpack(&mut claim.as_slice()), Err(Stopped::Broken));
+            assert_eq!(skip_msgpack(&mut claim.as_slice(), FRAME_DEPTH_MAX), Err(Stopped::Broken));
         }
     }
 
@@ -152,7 +172,7 @@ mod tests {
         #[test]
         fn no_bytes_make_a_walk_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut rest = bytes.as_slice();
-            let _ = skip_msgpack(&mut rest);
+            let _ = skip_msgpack(&mut rest, FRAME_DEPTH_MAX);
             let _ = json(&bytes);
         }
     }

@@ -18,8 +18,7 @@ use super::frame_error::FrameError;
 use super::members::{Current, Members, Strict};
 use super::new_message;
 use super::record::Record;
-use super::{Envelope, Tagged, blame, depth, too_many_messages};
-use crate::error_code::ErrorCode;
+use super::{Envelope, Tagged, blame, depth, too_deep, too_many_messages};
 use crate::message::{Encoding, PublishMessage};
 
 /// What is read of every frame first.
@@ -34,8 +33,7 @@ struct Opening<'a> {
 pub(super) fn open(frame: &[u8]) -> Result<Envelope, FrameError> {
     let text = std::str::from_utf8(frame).map_err(|_| FrameError::malformed("the frame is not UTF-8"))?;
     if depth::json(frame) > FRAME_DEPTH_MAX {
-        let detail = format!("the frame nests more than {FRAME_DEPTH_MAX} levels");
-        return Err(FrameError::new(ErrorCode::TooDeep, detail));
+        return Err(too_deep());
     }
     let opening: Opening<'_> = serde_json::from_str(text)
         .map_err(|error| FrameError::malformed(format!("the frame is not a JSON object: {error}")))?;

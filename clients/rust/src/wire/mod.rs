@@ -255,6 +255,11 @@ fn unknown_type(kind: &str) -> FrameError {
     FrameError::new(ErrorCode::UnknownType, format!("there is no frame of type {kind:?}")).with_field("type")
 }
 
+fn too_deep() -> FrameError {
+    let detail = format!("the frame nests more than {} levels", bounds::FRAME_DEPTH_MAX);
+    FrameError::new(ErrorCode::TooDeep, detail)
+}
+
 fn too_many_messages(count: usize) -> FrameError {
     let detail =
         format!("a publish has at most {} messages, this one has {count}", bounds::PUBLISH_MESSAGES_MAX);

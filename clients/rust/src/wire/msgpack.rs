@@ -14,46 +14,44 @@ use super::members::{Current, Members};
 use super::new_message::{self, NewMessage};
 use super::pack::{self, Expected, Reader};
 use super::record::{self, Record};
-use super::{Envelope, Tagged, blame, depth, too_many_messages};
-use crate::error_code::ErrorCode;
+use super::{Envelope, Tagged, blame, depth, too_deep, too_many_messages};
 
 /// Room for messages is made for this many at most before they are seen; the vector grows with what is really there.
 const MESSAGES_AHEAD_MAX: usize = 1_024;
 
+/// One walk over the frame: it is one whole map, not too deep, and has this `type` and `id`.
 pub(super) fn open(frame: &Bytes) -> Result<Envelope, FrameError> {
-    let mut rest: &[u8] = frame;
-    match depth::skip_msgpack(&mut rest) {
-        Ok(()) if rest.is_empty() => {}
-        Ok(()) => return Err(FrameError::malformed("the frame goes on after its map")),
-        Err(Stopped::Broken) => return Err(FrameError::malformed("the frame is not whole MessagePack")),
-        Err(Stopped::TooDeep) => {
-            let detail = format!("the frame nests more than {FRAME_DEPTH_MAX} levels");
-            return Err(FrameError::new(ErrorCode::TooDeep, detail));
+    let mut reader = Reader::new(frame);
+    let Ok(members) = reader.map() else {
+        return Err(stopped(depth::skip_msgpack(&mut frame.as_ref(), FRAME_DEPTH_MAX)));
+    };
+    let (mut kind, mut id) = (None, None);
+    for _ in 0..members {
+        match reader.text() {
+            Ok("type") if kind.is_some() => {
+                return Err(FrameError::malformed("type stands there twice").with_field("type"));
+            }
+            Ok("type") => kind = Some(reader.peek(Reader::string).ok()),
+            // A wrong one is found again, and named, by whoever reads the members.
+            Ok("id") => id = reader.peek(Reader::u64).ok(),
+            Ok(_) => {}
+            Err(_) => return Err(FrameError::malformed("the frame is not a whole map with text as names")),
         }
+        reader.skip().map_err(|why| stopped(Err(why)))?;
     }
-    let (kind, id) = opening(frame).map_err(|Expected(what)| {
-        FrameError::malformed(format!("the frame is not a map by names: expected {what}"))
-    })?;
-    Envelope::new(kind, id)
+    match reader.is_at_end() {
+        true => Envelope::new(kind.flatten(), id),
+        false => Err(FrameError::malformed("the frame goes on after its map")),
+    }
 }
 
-/// `type` and `id`, as far as they can be read.
-fn opening(frame: &Bytes) -> Result<(Option<String>, Option<u64>), Expected> {
-    let mut reader = Reader::new(frame);
-    let (mut kind, mut id) = (None, None);
-    for _ in 0..reader.map()? {
-        match reader.text()? {
-            "type" if kind.is_some() => return Err(Expected("one type, not two")),
-            "type" => kind = Some(reader.string()?),
-            // A wrong one is found again, and named, by whoever reads the members.
-            "id" => {
-                id = reader.peek(Reader::u64).ok();
-                reader.skip()?;
-            }
-            _ => reader.skip()?,
-        }
+/// Why a frame could not be walked; what could be is not a map.
+fn stopped(walk: Result<(), Stopped>) -> FrameError {
+    match walk {
+        Ok(()) => FrameError::malformed("the frame is not a map"),
+        Err(Stopped::Broken) => FrameError::malformed("the frame is not whole MessagePack"),
+        Err(Stopped::TooDeep) => too_deep(),
     }
-    Ok((kind, id))
 }
 
 /// The members of a frame, without its `type`.
@@ -94,7 +92,7 @@ pub(super) fn read_publish(frame: &Bytes) -> Result<Publish, FrameError> {
     let (mut id, mut topic, mut producer_id, mut messages) = (None, None, None, None);
     for _ in 0..reader.map().map_err(wrong("type"))? {
         match reader.text().map_err(wrong("type"))? {
-            "type" => reader.skip().map_err(wrong("type"))?,
+            "type" => reader.skip().map_err(|why| stopped(Err(why)))?,
             "id" => once(&mut id, "id", reader.u64().map_err(wrong("id"))?)?,
             "topic" => once(&mut topic, "topic", reader.string().map_err(wrong("topic"))?)?,
             "producer_id" => {
@@ -164,7 +162,7 @@ pub(super) fn read_batch(frame: &Bytes) -> Result<Batch, FrameError> {
     let (mut attempts, mut messages) = (None, None);
     for _ in 0..reader.map().map_err(wrong("type"))? {
         match reader.text().map_err(wrong("type"))? {
-            "type" => reader.skip().map_err(wrong("type"))?,
+            "type" => reader.skip().map_err(|why| stopped(Err(why)))?,
             "subscription" => {
                 once(&mut subscription, "subscription", reader.u32().map_err(wrong("subscription"))?)?;
             }

@@ -9,7 +9,8 @@ use rmp::decode::{read_array_len, read_bin_len, read_int, read_map_len, read_str
 use rmp::encode::{write_array_len, write_bin, write_map_len, write_nil, write_sint, write_str, write_uint};
 use uuid::Uuid;
 
-use super::depth;
+use super::bounds::FRAME_DEPTH_MAX;
+use super::depth::{self, Stopped};
 
 /// What should have stood there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,9 +103,14 @@ impl<'a> Reader<'a> {
         read(&mut Self { frame: self.frame, rest: self.rest })
     }
 
-    /// Steps over one value.
-    pub(super) fn skip(&mut self) -> Result<(), Expected> {
-        depth::skip_msgpack(&mut self.rest).map_err(|_| Expected("a value"))
+    /// Steps over one value inside a frame.
+    pub(super) fn skip(&mut self) -> Result<(), Stopped> {
+        depth::skip_msgpack(&mut self.rest, FRAME_DEPTH_MAX - 1)
+    }
+
+    /// Whether there is nothing left to read.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
     }
 }
 

@@ -266,7 +266,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<Record, (&'static str, Exp
     let offset = reader.int().map_err(slot("offset"))?;
     let published_at_us = reader.int().map_err(slot("published_at"))?;
     let trace_id = reader.uuid().map_err(slot("trace_id"))?;
-    reader.skip().map_err(slot("cause"))?;
+    reader.skip().map_err(|_| ("cause", Expected("a value")))?;
     Ok(Record {
         offset,
         published_at_us,

@@ -215,6 +215,8 @@ fn messagepack_refuses_what_json_refuses() {
 fn a_frame_ends_where_its_map_ends() {
     let mut frame = Subprotocol::MessagePack.encode_client(&ClientFrame::Heartbeat);
     assert_eq!(Subprotocol::MessagePack.decode_client(&frame.clone().into()), Ok(ClientFrame::Heartbeat));
+    let twice = b"\x82\xa4type\x07\xa4type\xa9heartbeat";
+    assert!(Subprotocol::MessagePack.decode_client(&Bytes::from_static(twice)).is_err());
     frame.push(0xc0);
     assert!(Subprotocol::MessagePack.decode_client(&frame.into()).is_err());
     assert!(json(r#"{"type":"heartbeat"} {}"#).is_err());
@@ -231,8 +233,12 @@ fn depth_counts_the_payload_and_ends_at_32() {
     };
     assert!(publish(bounds::JSON_PAYLOAD_DEPTH_MAX).is_ok());
     assert_eq!(publish(bounds::JSON_PAYLOAD_DEPTH_MAX + 1).unwrap_err().code, ErrorCode::TooDeep);
-    let deep = [vec![0x81, 0xa1, b'x'], vec![0x91; 32], vec![0xc0]].concat();
-    assert_eq!(Subprotocol::MessagePack.decode_client(&deep.into()).unwrap_err().code, ErrorCode::TooDeep);
+    for (arrays, code) in [(31, ErrorCode::Malformed), (32, ErrorCode::TooDeep)] {
+        let frame = [vec![0x81, 0xa1, b'x'], vec![0x91; arrays], vec![0xc0]].concat();
+        assert_eq!(Subprotocol::MessagePack.decode_client(&frame.into()).unwrap_err().code, code);
+    }
+    let frame = [vec![0x91; 1 << 20], vec![0xc0]].concat();
+    assert_eq!(Subprotocol::MessagePack.decode_client(&frame.into()).unwrap_err().code, ErrorCode::TooDeep);
 }
 
 #[test]
