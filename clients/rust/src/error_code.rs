@@ -64,7 +64,7 @@ error_codes! {
     ForeignHost = "foreign_host", Refused, 403;
     /// The name of a topic breaks the rule for names.
     InvalidTopicName = "invalid_topic_name", Refused, 422;
-    /// A setting of a topic is outside its range.
+    /// A setting of a topic or group is outside its range.
     InvalidSetting = "invalid_setting", Refused, 422;
     /// There is no topic of that name.
     UnknownTopic = "unknown_topic", Refused, 404;
