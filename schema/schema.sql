@@ -270,7 +270,7 @@ CREATE TABLE laneway.dead_letter (
     content_type        text COLLATE "C",
     payload             bytea NOT NULL,
     producer            text COLLATE "C",
-    UNIQUE (partition_id, "offset", group_name, dead_letter_id)
+    UNIQUE (partition_id, "offset", group_name)
 );
 COMMENT ON TABLE laneway.dead_letter IS 'A message that a group has given up, whole, so that it outlives retention; written with the commit that moves past it.';
 CREATE INDEX dead_letter_topic_id ON laneway.dead_letter (topic_id, dead_letter_id);

@@ -31,6 +31,10 @@ integer_newtype! {
     Offset;
     /// Place of one message in what a producer sends to one partition: from 0, without gaps.
     Sequence;
+    /// A group of one topic.
+    GroupId;
+    /// Fencing number of a lane: grows each time it changes hands.
+    Epoch;
 }
 
 impl Offset {
@@ -43,13 +47,30 @@ impl Offset {
     }
 }
 
-/// A producer: a UUID of its own making, new for each life of the producer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ProducerId(pub Uuid);
+macro_rules! uuid_newtype {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub Uuid);
 
-/// 128 bits shared by every message of one pipeline run; the same bits as an OpenTelemetry trace id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TraceId(pub Uuid);
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+
+uuid_newtype! {
+    /// A producer: a UUID of its own making, new for each life of the producer.
+    ProducerId;
+    /// 128 bits shared by every message of one pipeline run; the same bits as an OpenTelemetry trace id.
+    TraceId;
+    /// A session: the life of one connection, and of those that resume it.
+    SessionId;
+    /// A broker, from its registration to its burial.
+    BrokerId;
+}
 
 impl TraceId {
     /// A new one, ordered by time, so that what happens together is stored together.
@@ -61,11 +82,5 @@ impl TraceId {
     pub fn prefix(self) -> i64 {
         let bytes = self.0.as_bytes();
         i64::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
-    }
-}
-
-impl std::fmt::Display for TraceId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
     }
 }

@@ -101,6 +101,93 @@ pub const DDL_TRIES: usize = 50;
 /// Connections for schema changes; they meet at the parent's lock anyway.
 pub const DDL_CONCURRENCY: u32 = 2;
 
+// Groups and lanes.
+
+/// A broker that is not heard of for this long is buried; long enough for a pause of the machine, short enough to wait for.
+pub const BROKER_TTL_DEFAULT: Duration = Duration::from_secs(10);
+/// Shorter, and a busy database would bury the living.
+pub const BROKER_TTL_MIN: Duration = Duration::from_secs(1);
+/// Longer, and a crash would stop its lanes for minutes.
+pub const BROKER_TTL_MAX: Duration = Duration::from_secs(300);
+/// Heartbeats per ttl: two may be lost.
+pub const HEARTBEATS_PER_TTL: u32 = 4;
+/// How long a holder may finish what is in flight before its lane moves to another session.
+pub const LANE_DRAIN_DEFAULT: Duration = Duration::from_secs(5);
+/// Credit of one subscription, in messages.
+pub const CREDIT_MESSAGES_MAX: i64 = 1_000_000;
+/// Credit of one subscription, in bytes: what a client may have to hold.
+pub const CREDIT_BYTES_MAX: i64 = 256 << 20;
+/// Messages of one batch unless the subscriber says otherwise.
+pub const BATCH_MESSAGES_DEFAULT: u32 = 500;
+/// Most messages of one batch.
+pub const BATCH_MESSAGES_MAX: u32 = 10_000;
+/// Bytes of one batch unless the subscriber says otherwise.
+pub const BATCH_BYTES_DEFAULT: u64 = 1 << 20;
+/// Most bytes of one batch: a frame of the default size holds it in either encoding.
+pub const BATCH_BYTES_MAX: u64 = 16 << 20;
+/// How long a batch may wait for more messages.
+pub const BATCH_WAIT_MAX: Duration = Duration::from_secs(60);
+/// Messages of one lane in flight: more would only wait in the client, and be void after a nack.
+pub const LANE_IN_FLIGHT_MAX: i64 = 10_000;
+/// Ranges of single acks beyond the committed offset at which a lane stops sending: each is stored with every commit.
+pub const LANE_GAPS_MAX: usize = 1_000;
+/// Rounds of a lane whose late acks can still be told apart.
+pub const LANE_ROUNDS_REMEMBERED: usize = 16;
+/// Shortest ack deadline: below it the network alone would miss it.
+pub const ACK_DEADLINE_MIN: Duration = Duration::from_millis(100);
+/// Longest ack deadline; who needs longer sends `progress`.
+pub const ACK_DEADLINE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Most attempts that a group may allow.
+pub const ATTEMPTS_MAX: u32 = 1_000_000;
+/// Steepest backoff.
+pub const BACKOFF_FACTOR_MAX: f64 = 100.0;
+/// Longest pause between two tries of a message.
+pub const BACKOFF_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Longest delay that a nack may ask for.
+pub const NACK_DELAY_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Characters of a nack's reason that are kept.
+pub const NACK_REASON_CHARS_MAX: usize = 1_000;
+/// Requests on their way to one group.
+pub const GROUP_REQUESTS_MAX: usize = 1_024;
+/// Requests that a group takes before it looks at anything else.
+pub const GROUP_TURN_REQUESTS: usize = 256;
+/// Results on their way back to one group.
+pub const GROUP_EVENTS_MAX: usize = 1_024;
+/// Members that come and go together are assigned together.
+pub const ASSIGN_PAUSE: Duration = Duration::from_millis(5);
+/// How often a group looks at its lanes without a hint: how late a lost one is noticed.
+pub const RECONCILE_INTERVAL: Duration = Duration::from_secs(2);
+/// Reads of lanes that are behind the hot tail, at once: they must not starve publishes.
+pub const CATCH_UP_READS_MAX: usize = 4;
+/// Messages of one such read.
+pub const CATCH_UP_MESSAGES: u32 = 2_000;
+/// Bytes of one such read.
+pub const CATCH_UP_BYTES: u64 = 2 << 20;
+/// Pause before something that the database did not take is tried again.
+pub const EFFECT_RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Pause before a commit or a read of a lane is tried again.
+pub const COMMIT_RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Commits of a lane between two cleanings of the older ones.
+pub const COMMITS_PER_THINNING: i64 = 256;
+/// Lanes of one flush: each is one row lock and one row.
+pub const FLUSH_LANES_MAX: usize = 1_000;
+/// Bytes of the newest messages of one partition in memory.
+pub const TAIL_BYTES_MAX: usize = 4 << 20;
+/// Bytes of all of them; above, each partition keeps an eighth.
+pub const TAILS_BYTES_MAX: usize = 64 << 20;
+/// Gaps that wait to be read into hot tails.
+pub const GAPS_MAX: usize = 1_024;
+/// What grows within this time is announced together.
+pub const ANNOUNCE_PAUSE: Duration = Duration::from_millis(2);
+/// How often the heads of followed partitions are looked at without a hint: how late a lost hint is noticed.
+pub const HEADS_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Frames that wait for one socket.
+pub const OUTBOX_FRAMES_MAX: usize = 1_024;
+/// Of those, frames that batches leave to answers and news.
+pub const OUTBOX_FRAMES_RESERVED: usize = 512;
+/// Bytes of batches that wait for one socket; one batch more may join them.
+pub const OUTBOX_BYTES_MAX: usize = 4 << 20;
+
 // HTTP.
 
 /// Body of one request.
@@ -113,3 +200,59 @@ pub const HTTP_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub const TOPICS_PAGE_MAX: i64 = 500;
 /// How long a stopping broker waits for requests under way.
 pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
+
+// Sessions.
+
+/// Connections of one broker, sockets and plain HTTP together: 20 KB each is 400 MB, and as many file descriptors.
+pub const CONNECTIONS_MAX: usize = 20_000;
+/// Connections beyond, at once, that are told so in an answer; further ones are just closed.
+pub const CONNECTIONS_REFUSED_MAX: usize = 64;
+/// The headers of a request, the first bytes of a connection included, come within this time.
+pub const HTTP_HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
+/// One frame from a client, as one body over HTTP.
+pub const FRAME_BYTES_MAX: usize = HTTP_BODY_BYTES_MAX;
+/// What a socket reads at once, allocated per connection: a small part of what an idle session may cost.
+pub const SOCKET_READ_BYTES: usize = 4 << 10;
+/// What a socket collects before it writes: a few small frames.
+pub const SOCKET_WRITE_BYTES: usize = 8 << 10;
+/// What a socket holds at most: one frame with the largest payload, each byte of it escaped. The next one waits.
+pub const SOCKET_WRITE_BYTES_MAX: usize = 512 << 20;
+/// Frames between the reader of a socket and the owner of its session: enough to keep both busy.
+pub const INBOX_FRAMES_MAX: usize = 32;
+/// A frame larger than this goes into an empty inbox only, so that an inbox never holds two of them.
+pub const INBOX_LARGE_BYTES: usize = 64 << 10;
+/// Frames in a row that cannot be read before the client is given up: it speaks another language.
+pub const BAD_FRAMES_MAX: u32 = 100;
+/// Subscriptions of one session, tails counted: each has a credit, and a tail a task.
+pub const SUBSCRIPTIONS_MAX: usize = 64;
+/// Publishes of one session without an answer: enough to fill every flush, few enough to hold in memory.
+pub const PUBLISHES_IN_FLIGHT_MAX: usize = 256;
+/// Bytes of publishes that wait for their topic to be looked up; above, the session reads no further frame.
+pub const PUBLISHES_WAITING_BYTES_MAX: usize = 16 << 20;
+/// A socket that takes nothing for so long is given up: its client does not read.
+pub const WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes that are written before a flush; about what a socket buffers.
+pub const WRITE_TURN_BYTES: usize = 256 << 10;
+/// How long the other side may take to answer a close frame.
+pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a resumed session waits for its old connection to let go.
+pub const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Characters of a client's name in the log.
+pub const CLIENT_NAME_CHARS_MAX: usize = 100;
+/// Sessions that have to be gone by then when the broker drains; lanes that are not drained are taken by others.
+pub const SESSIONS_DRAIN_TIMEOUT: Duration = Duration::from_secs(12);
+/// Clients of a draining broker come back spread over this time per session, so that its neighbours keep up.
+pub const DRAIN_SPREAD_PER_SESSION: Duration = Duration::from_millis(2);
+/// Longest delay that a draining broker asks for.
+pub const DRAIN_SPREAD_MAX: Duration = Duration::from_secs(10);
+
+// Tails.
+
+/// Reads of tails that are behind, at once, all tails together: they must not starve lanes and publishes.
+pub const TAIL_READS_MAX: usize = 2;
+/// Credits on their way to a tail.
+pub const TAIL_REQUESTS_MAX: usize = 16;
+/// Before a tail tries again whose outbox was full.
+pub const TAIL_FULL_PAUSE: Duration = Duration::from_millis(5);
+/// Before a tail tries again whose read failed.
+pub const TAIL_FAILURE_PAUSE: Duration = Duration::from_millis(500);

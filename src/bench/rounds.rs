@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::database::Database;
 use super::{BenchError, Schedule, append, limit};
-use crate::broker::Broker;
+use crate::broker::{Broker, BrokerSettings};
 use crate::limits::SHUTDOWN_TIMEOUT;
 use crate::store::{DatabaseSettings, Store};
 
@@ -98,7 +98,7 @@ pub async fn append(
     let store = Store::new(DatabaseSettings::new(&url))?;
     store.wait_until_reachable().await?;
     store.migrate().await?;
-    let (broker, running) = Broker::start(store);
+    let (broker, running) = Broker::start(store, BrokerSettings::default());
     limit::measure(&url, WARM_UP).await?;
     append::measure(&broker, WARM_UP).await?;
     let (mut limits, mut rates) = (Vec::new(), Vec::new());

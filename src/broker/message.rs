@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 
-use crate::ids::TraceId;
+use crate::ids::{Offset, TraceId};
 use crate::limits::{CONTENT_TYPE_CHARS_MAX, HEADERS_BYTES_MAX, KEY_BYTES_MAX, TRANSACTION_ID_CHARS_MAX};
 pub use crate::store::messages::Cause;
+use crate::store::messages::Message;
 
 /// A message that keeps every rule. Made by [`Draft::check`] only.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +24,24 @@ pub struct NewMessage {
     pub(super) content_type: Option<String>,
     pub(super) payload: Bytes,
     pub(super) producer: Option<Arc<str>>,
+}
+
+impl NewMessage {
+    /// The message as it is stored.
+    pub(super) fn stored_at(self, offset: Offset, published_at: Timestamp) -> Message {
+        Message {
+            offset,
+            published_at,
+            trace_id: self.trace_id,
+            cause: self.cause,
+            key: self.key,
+            transaction_id: self.transaction_id,
+            headers: self.headers,
+            content_type: self.content_type,
+            payload: self.payload,
+            producer: self.producer.map(|producer| producer.to_string()),
+        }
+    }
 }
 
 /// A message as a producer hands it in.

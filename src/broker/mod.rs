@@ -7,21 +7,52 @@
 //! | `publish` | routing messages to partitions, and cutting a publish into units |
 //! | `appender` | units in, one transaction per flush out |
 //! | `reader` | reading by offset, time and trace, across segments |
+//! | `hot_tail`, `slab`, `announce` | the newest messages in memory; growth told to and heard from other brokers |
+//! | `lease` | the broker's own right to deliver |
+//! | `groups` | members, lanes, deliveries, acks |
+//! | `outbox` | what waits for one socket |
+//! | `tailing` | reading along without a group |
 
+pub mod announce;
 pub mod appender;
+pub mod groups;
+pub mod hot_tail;
+pub mod lease;
 pub mod message;
+pub mod outbox;
 pub mod publish;
 pub mod reader;
+pub mod slab;
+pub mod tailing;
 pub mod topics;
 
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::store::Store;
+use crate::ids::SessionId;
+use crate::limits::{BROKER_TTL_DEFAULT, LANE_DRAIN_DEFAULT};
 use crate::store::listen::Hints;
+use crate::store::sessions::Membership;
+use crate::store::{Error, Store};
 use crate::tasks;
+
+/// What a broker is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BrokerSettings {
+    /// How long it may be silent before the others bury it.
+    pub ttl: Duration,
+    /// How long a session may finish what is in flight before its lane moves.
+    pub drain: Duration,
+}
+
+impl Default for BrokerSettings {
+    fn default() -> Self {
+        Self { ttl: BROKER_TTL_DEFAULT, drain: LANE_DRAIN_DEFAULT }
+    }
+}
 
 /// Everything a front door needs. Cheap to clone; the appenders end when the last clone is dropped.
 #[derive(Debug, Clone)]
@@ -31,6 +62,9 @@ pub struct Broker {
     pub publisher: publish::Publisher,
     pub appender: appender::AppenderHandle,
     pub reader: reader::Reader,
+    pub tails: hot_tail::HotTails,
+    pub lease: lease::Lease,
+    pub groups: groups::Groups,
 }
 
 /// How often the appenders are looked at.
@@ -44,23 +78,94 @@ pub struct Running {
     appenders: Vec<JoinHandle<()>>,
 }
 
-impl Broker {
-    /// Starts the appenders and the chores on a store whose schema is up to date.
-    pub fn start(store: Store) -> (Self, Running) {
-        let stop = CancellationToken::new();
-        let appender::Appender { handle, chores, tasks } = appender::Appender::start(&store);
-        let (hints, listening) = Hints::start(store.clone(), stop.clone());
+/// A broker whose chores do not run yet.
+#[derive(Debug)]
+pub struct Assembled {
+    pub broker: Broker,
+    pub appenders: Vec<JoinHandle<()>>,
+    pub chores: mpsc::Receiver<appender::Chore>,
+    announcer: announce::Announcer,
+    announcing: announce::Announcing,
+    keeper: lease::LeaseKeeper,
+    hints: Hints,
+    settings: BrokerSettings,
+}
+
+impl Assembled {
+    /// Puts the parts together and starts the appenders, on a store whose schema is up to date.
+    pub fn new(store: Store, settings: BrokerSettings) -> Self {
+        let tails = hot_tail::HotTails::default();
+        let (announcer, announcing) = announce::announcer(tails.clone());
+        let appender::Appender { handle, chores, tasks } = appender::Appender::start(&store, &announcer);
+        let (keeper, lease) = lease::lease();
+        let hints = Hints::new();
         let topics = topics::Topics::new(store.clone());
-        let chores = vec![
-            listening,
-            tokio::spawn(topics.clone().follow(hints.subscribe())),
-            tokio::spawn(tasks::upkeep::run(store.clone(), chores, stop.clone())),
-            tokio::spawn(tasks::retention::run(store.clone(), stop.clone())),
-        ];
-        let publisher = publish::Publisher::new(topics.clone(), handle.clone());
         let reader = reader::Reader::new(store.clone());
-        let broker = Self { store, topics, publisher, appender: handle, reader };
-        (broker, Running { stop, chores, appenders: tasks })
+        let publisher = publish::Publisher::new(topics.clone(), handle.clone());
+        let groups = groups::Groups::new(groups::Surroundings {
+            store: store.clone(),
+            appender: handle.clone(),
+            tails: tails.clone(),
+            reader: reader.clone(),
+            topics: topics.clone(),
+            lease: lease.clone(),
+            hints: hints.clone(),
+            catch_up: groups::Groups::catch_up_budget(),
+            drain: settings.drain,
+        });
+        let broker = Broker { store, topics, publisher, appender: handle, reader, tails, lease, groups };
+        Self { broker, appenders: tasks, chores, announcer, announcing, keeper, hints, settings }
+    }
+
+    /// Starts the chores.
+    pub fn run(self) -> (Broker, Running) {
+        let stop = CancellationToken::new();
+        let Broker { store, topics, reader, lease, .. } = &self.broker;
+        let following = announce::follow(
+            store.clone(),
+            reader.clone(),
+            self.announcing,
+            lease.clone(),
+            self.hints.clone(),
+        );
+        let announcing = announce::announce(store.clone(), self.announcer, lease.clone());
+        let chores = vec![
+            tokio::spawn(topics.clone().follow(self.hints.subscribe())),
+            tokio::spawn(until(stop.clone(), following)),
+            tokio::spawn(until(stop.clone(), announcing)),
+            tokio::spawn(self.hints.listen(store.clone(), stop.clone())),
+            tokio::spawn(tasks::upkeep::run(store.clone(), self.chores, stop.clone())),
+            tokio::spawn(tasks::retention::run(store.clone(), stop.clone())),
+            tokio::spawn(tasks::heartbeat::run(store.clone(), self.keeper, self.settings.ttl, stop.clone())),
+        ];
+        (self.broker, Running { stop, chores, appenders: self.appenders })
+    }
+}
+
+impl Broker {
+    /// Starts a broker with everything that belongs to it.
+    pub fn start(store: Store, settings: BrokerSettings) -> (Self, Running) {
+        Assembled::new(store, settings).run()
+    }
+
+    /// Takes a session over that has come from another broker; `None`: it is not known, or its token is wrong.
+    pub async fn sessions_take(
+        &self,
+        session_id: SessionId,
+        resume_hash: &[u8],
+    ) -> Result<Option<Vec<Membership>>, Error> {
+        match self.lease.broker_id() {
+            Some(broker_id) => self.store.sessions_take(session_id, resume_hash, broker_id).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Ends a session that has left all its groups.
+    pub async fn sessions_close(&self, session_id: SessionId) -> Result<(), Error> {
+        match self.lease.broker_id() {
+            Some(broker_id) => self.store.sessions_close(session_id, broker_id).await,
+            None => Ok(()), // this broker was buried, and its sessions with it
+        }
     }
 }
 
@@ -79,6 +184,11 @@ impl Running {
         self.stop.cancel();
         join_until(deadline, "chore", self.chores).await;
     }
+}
+
+/// Runs something that has no end of its own.
+async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
+    stop.run_until_cancelled(work).await;
 }
 
 /// Waits for tasks; those that are late are named and ended.

@@ -60,6 +60,7 @@ impl Topics {
                 Ok(Hint::Topics | Hint::Everything) | Err(broadcast::error::RecvError::Lagged(_)) => {
                     self.remembered.clear();
                 }
+                Ok(Hint::Group(_) | Hint::Heads { .. }) => {}
                 Err(broadcast::error::RecvError::Closed) => return,
             }
         }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Failure;
 use super::signals::Signals;
-use crate::broker::{Broker, Running};
+use crate::broker::{Broker, BrokerSettings, Running};
 use crate::config::{DatabaseChoice, Exposure, LISTEN_DEFAULT, check_listen};
 use crate::limits::SHUTDOWN_TIMEOUT;
 use crate::postgres::{PrivatePostgres, Settings, Status, default_data_dir};
@@ -121,7 +121,7 @@ impl Serve {
         let status = postgres.map(PrivatePostgres::status);
         let mut metrics = Registry::with_prefix("laneway");
         store.register_metrics(&mut metrics);
-        let (broker, running) = Broker::start(store);
+        let (broker, running) = Broker::start(store, BrokerSettings::default());
         let address = listener.local_addr()?;
         tracing::info!(%address, "listening");
         let allowed_hosts = self.allowed_hosts.clone().into();

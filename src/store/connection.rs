@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
-use futures_util::future::{join3, join4};
+use futures_util::future::{join_all, join3};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
@@ -264,20 +264,19 @@ impl Connection {
         Ok(result)
     }
 
-    /// A whole transaction of two statements in one round trip.
+    /// A whole transaction of a few statements in one round trip.
     ///
     /// Order: everything is prepared before the first byte is sent; then each part is sent at its first poll, in order.
     /// Were a statement prepared in between, `COMMIT` would overtake it and the locks would not be held.
-    /// `stall`: how long the server lets the transaction idle while the second statement is on its way.
+    /// `stall`: how long the server lets the transaction idle while the next statement is on its way.
     pub(super) async fn pipeline(
         &self,
         name: &'static str,
         stall: Duration,
-        first: (&'static Query, Params<'_>),
-        second: (&'static Query, Params<'_>),
+        statements: &[(&'static Query, Params<'_>)],
     ) -> Pipelined {
         if self.mode == StatementMode::Prepared {
-            for query in [first.0, second.0] {
+            for (query, _) in statements {
                 if let Err(error) = self.statement(query).await {
                     return Pipelined::NothingHappened(Error::classify(&error, Effect::None));
                 }
@@ -287,18 +286,17 @@ impl Connection {
         self.mark_dirty();
         let begin =
             format!("{}; SET LOCAL idle_in_transaction_session_timeout = {}", self.begin, stall.as_millis());
-        let answers = join4(
+        let answers = join3(
             self.batch(&begin),
-            self.send(first.0, first.1),
-            self.send(second.0, second.1),
+            join_all(statements.iter().map(|(query, params)| self.send(query, params))),
             self.batch("COMMIT"),
         );
         let silence_max = self.silence_max.unwrap_or(Duration::MAX).saturating_add(stall);
-        let Ok((begun, first, second, committed)) = tokio::time::timeout(silence_max, answers).await else {
+        let Ok((begun, answers, committed)) = tokio::time::timeout(silence_max, answers).await else {
             self.times.record(name, started.elapsed(), false);
             return Pipelined::Unknown(Error::silent(silence_max, Effect::Possible)); // and it stays dirty
         };
-        let outcome = Pipelined::judge(begun, first, second, committed);
+        let outcome = Pipelined::judge(begun, answers, committed);
         if !self.client.is_closed() {
             self.mark_clean(); // COMMIT was answered, so no transaction is open, whatever became of it
         }
@@ -310,8 +308,8 @@ impl Connection {
 /// What became of a pipelined transaction.
 #[derive(Debug)]
 pub(super) enum Pipelined {
-    /// Every statement succeeded and `COMMIT` was confirmed; these are the rows of the second statement.
-    Committed(Vec<Row>),
+    /// Every statement succeeded and `COMMIT` was confirmed; these are their rows.
+    Committed(Vec<Vec<Row>>),
     /// A statement failed before the commit, or nothing was sent.
     NothingHappened(Error),
     /// The connection was lost with the commit on its way.
@@ -322,14 +320,13 @@ impl Pipelined {
     /// Why every part is looked at: `COMMIT` of a failed transaction returns without an error.
     fn judge(
         begun: Result<(), tokio_postgres::Error>,
-        first: Result<Vec<Row>, tokio_postgres::Error>,
-        second: Result<Vec<Row>, tokio_postgres::Error>,
+        answers: Vec<Result<Vec<Row>, tokio_postgres::Error>>,
         committed: Result<(), tokio_postgres::Error>,
     ) -> Self {
-        let failed = begun.err().or_else(|| first.err());
-        let rows = match (failed, second) {
-            (None, Ok(rows)) => rows,
-            (Some(error), _) | (None, Err(error)) => return Self::failed(&error),
+        let answers: Result<Vec<Vec<Row>>, _> = begun.and_then(|()| answers.into_iter().collect());
+        let rows = match answers {
+            Ok(rows) => rows,
+            Err(error) => return Self::failed(&error),
         };
         match committed {
             Ok(()) => Self::Committed(rows),

@@ -3,7 +3,9 @@
 //! The appender fills a [`Flush`] column by column; Postgres locks, deduplicates and numbers under one snapshot that is
 //! younger than the locks. What the flush returns is a row per batch and per misfit, never a row per message: a frozen
 //! client whose answer overflows the socket would hold its locks past every timeout.
-//! Locks: partition rows by id. Order: `partitions_lock`, then `messages_append`, in one READ COMMITTED transaction.
+//! What sessions have acknowledged joins it: a commit of a lane is a row more, not a transaction more.
+//! Locks: lane rows, then partition rows, each by id. Order: the locks, then `messages_append` and `lane_commits_insert`,
+//! in one READ COMMITTED transaction.
 
 use std::time::Duration;
 
@@ -11,12 +13,19 @@ use jiff::Timestamp;
 use postgres_types::ToSql;
 use uuid::Uuid;
 
-use super::connection::{Connection, Pipelined};
+use super::connection::{Connection, Params, Pipelined};
 use super::error::Error;
+use super::lanes::{Commit, Fence};
 use super::query::{Query, query};
 use crate::ids::{Offset, Sequence};
 use crate::limits::{APPENDER_STALL_TIMEOUT, FLUSH_BYTES_MAX};
 
+query!(LANES_LOCK = "lanes_lock"[INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID_ARRAY]);
+query!(
+    LANE_COMMITS_INSERT = "lane_commits_insert"[
+        INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, TEXT_ARRAY
+    ]
+);
 query!(PARTITIONS_LOCK = "partitions_lock"[INT8_ARRAY]);
 query!(PARTITIONS_LOCK_WAITING = "partitions_lock_waiting"[INT8_ARRAY]);
 query!(
@@ -156,9 +165,39 @@ pub struct Traces {
     pub all: Vec<i64>,
 }
 
+/// What is done of some lanes, each under its fence.
+#[derive(Debug, Default)]
+pub struct LaneCommits {
+    pub group_ids: Vec<i64>,
+    pub partition_ids: Vec<i64>,
+    pub epochs: Vec<i64>,
+    pub sessions: Vec<Uuid>,
+    pub numbers: Vec<i64>,
+    pub committed_offsets: Vec<i64>,
+    pub acked: Vec<String>,
+}
+
+impl LaneCommits {
+    /// Adds one; its place in the reports is the order of adding.
+    pub fn add(&mut self, fence: &Fence, commit: &Commit) {
+        self.group_ids.push(fence.group_id.0);
+        self.partition_ids.push(fence.partition_id.0);
+        self.epochs.push(fence.epoch.0);
+        self.sessions.push(fence.session_id.0);
+        self.numbers.push(commit.number);
+        self.committed_offsets.push(commit.committed.0);
+        self.acked.push(commit.acked.clone());
+    }
+
+    fn is_empty(&self) -> bool {
+        self.group_ids.is_empty()
+    }
+}
+
 /// One flush, column by column.
 #[derive(Debug, Default)]
 pub struct Flush<'a> {
+    pub lanes: LaneCommits,
     pub batches: Batches,
     pub checks: Checks,
     pub runs: Runs,
@@ -178,11 +217,31 @@ pub enum Report {
     Repeated { batch: usize, position: usize, offset: Offset },
 }
 
+/// What became of the commit of a lane. One that was busy has no report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaneReport {
+    Stored {
+        place: usize,
+    },
+    /// The lane has another holder or epoch; nothing happened.
+    LeaseLost {
+        place: usize,
+    },
+}
+
+/// What a committed flush reports.
+#[derive(Debug, Default)]
+pub struct Reports {
+    /// Batches without one were locked by somebody else.
+    pub batches: Vec<Report>,
+    pub lanes: Vec<LaneReport>,
+}
+
 /// What became of a flush.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Committed. Batches without a report were locked by somebody else.
-    Committed(Vec<Report>),
+    /// Committed.
+    Committed(Reports),
     /// Rolled back or never sent.
     NothingHappened(Error),
     /// The connection was lost with the commit on its way.
@@ -194,12 +253,35 @@ impl Connection {
     ///
     /// Cancel safety: none. Dropped half-way, the outcome is unknown and the connection is not used again.
     pub async fn flush(&self, mode: LockMode, flush: &Flush<'_>) -> Outcome {
-        let locks: [&(dyn ToSql + Sync); 1] = [&flush.batches.partition_ids];
         let columns = Columns::of(&flush.messages);
-        let params = params(flush, &columns);
+        let messages = params(flush, &columns);
+        let partitions: [&(dyn ToSql + Sync); 1] = [&flush.batches.partition_ids];
+        let LaneCommits { group_ids, partition_ids, epochs, sessions, numbers, committed_offsets, acked } =
+            &flush.lanes;
+        let commits: [&(dyn ToSql + Sync); 7] =
+            [group_ids, partition_ids, epochs, sessions, numbers, committed_offsets, acked];
+        let (has_lanes, has_batches) = (!flush.lanes.is_empty(), !flush.batches.partition_ids.is_empty());
+        let mut statements: Vec<(&'static Query, Params<'_>)> = Vec::with_capacity(4);
+        if has_lanes {
+            statements.push((&LANES_LOCK, &commits[..4]));
+        }
+        if has_batches {
+            statements.push((mode.query(), &partitions));
+            statements.push((&MESSAGES_APPEND, &messages));
+        }
+        if has_lanes {
+            statements.push((&LANE_COMMITS_INSERT, &commits));
+        }
         let stall = stall_for(flush.batches.bytes.iter().sum());
-        match self.pipeline(FLUSH, stall, (mode.query(), &locks), (&MESSAGES_APPEND, &params)).await {
-            Pipelined::Committed(rows) => Outcome::Committed(rows.iter().map(report).collect()),
+        match self.pipeline(FLUSH, stall, &statements).await {
+            Pipelined::Committed(mut rows) => {
+                let lanes = rows.pop_if(|_| has_lanes).unwrap_or_default();
+                let batches = rows.pop_if(|_| has_batches).unwrap_or_default();
+                Outcome::Committed(Reports {
+                    batches: batches.iter().map(report).collect(),
+                    lanes: lanes.iter().map(lane_report).collect(),
+                })
+            }
             Pipelined::NothingHappened(error) => Outcome::NothingHappened(error),
             Pipelined::Unknown(error) => Outcome::Unknown(error),
         }
@@ -243,7 +325,7 @@ fn or_empty<T>(column: &[Option<T>]) -> &[Option<T>] {
 }
 
 fn params<'a>(flush: &'a Flush<'a>, columns: &'a Columns<'a>) -> [&'a (dyn ToSql + Sync); 30] {
-    let Flush { batches, checks, runs, ids, messages, traces } = flush;
+    let Flush { batches, checks, runs, ids, messages, traces, lanes: _ } = flush;
     [
         &batches.partition_ids,
         &batches.messages,
@@ -292,5 +374,13 @@ fn report(row: &tokio_postgres::Row) -> Report {
             last: row.get::<_, Option<i64>>("number").map(Sequence),
         },
         _ => Report::Repeated { batch, position: place as usize, offset: Offset(row.get("number")) },
+    }
+}
+
+fn lane_report(row: &tokio_postgres::Row) -> LaneReport {
+    let place = row.get::<_, i32>("place") as usize - 1;
+    match row.get::<_, &str>("kind") {
+        "stored" => LaneReport::Stored { place },
+        _ => LaneReport::LeaseLost { place },
     }
 }

@@ -11,7 +11,11 @@ use tokio_postgres::AsyncMessage;
 use tokio_util::sync::CancellationToken;
 
 use super::error::{Effect, Error};
+use super::query::query;
 use super::{Role, StatementMode, Store};
+use crate::ids::{BrokerId, GroupId, PartitionId};
+
+query!(HEADS_HINT = "heads_hint"[TEXT]);
 
 /// Hints that a slow reader may fall behind; it then reads everything again.
 const HINTS_MAX: usize = 256;
@@ -23,16 +27,63 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 pub enum Hint {
     /// Topics were made, grown or changed.
     Topics,
+    /// Members or lanes of a group have changed.
+    Group(GroupId),
+    /// A broker has published to partitions.
+    Heads { broker_id: BrokerId, partitions: Vec<PartitionId> },
     /// Anything: the connection is new, and what was said before is lost.
     Everything,
 }
 
+/// What a notification can carry, with room to spare.
+const PAYLOAD_BYTES_MAX: usize = 7_900;
+
 impl Hint {
     fn parse(payload: &str) -> Self {
-        match payload {
-            "topics" => Hint::Topics,
-            _ => Hint::Everything, // of a newer broker: better too much than too little
+        // Of a newer broker: better too much than too little.
+        Self::parse_known(payload).unwrap_or(Hint::Everything)
+    }
+
+    fn parse_known(payload: &str) -> Option<Self> {
+        if payload == "topics" {
+            return Some(Hint::Topics);
         }
+        if let Some(group_id) = payload.strip_prefix("group:") {
+            return group_id.parse().ok().map(|group_id| Hint::Group(GroupId(group_id)));
+        }
+        let (broker_id, partitions) = payload.strip_prefix("heads:")?.split_once(':')?;
+        let broker_id = BrokerId(broker_id.parse().ok()?);
+        let partitions: Result<Vec<_>, _> =
+            partitions.split(',').map(|partition| partition.parse().map(PartitionId)).collect();
+        Some(Hint::Heads { broker_id, partitions: partitions.ok()? })
+    }
+
+    fn payload(&self) -> String {
+        match self {
+            Hint::Topics => "topics".to_owned(),
+            Hint::Group(group_id) => format!("group:{group_id}"),
+            Hint::Heads { broker_id, partitions } => {
+                let partitions: Vec<String> = partitions.iter().map(ToString::to_string).collect();
+                let payload = format!("heads:{broker_id}:{}", partitions.join(","));
+                if payload.len() <= PAYLOAD_BYTES_MAX { payload } else { "everything".to_owned() }
+            }
+            Hint::Everything => "everything".to_owned(),
+        }
+    }
+}
+
+impl Store {
+    /// Sends a hint to all brokers.
+    pub async fn hint(&self, hint: &Hint) -> Result<(), Error> {
+        let payload = hint.payload();
+        let connection = self.connection().await?;
+        connection.query(&HEADS_HINT, &[&payload], Effect::None).await.map(|_| ())
+    }
+}
+
+impl Default for Hints {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -43,17 +94,17 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// Starts listening, until cancelled. Without LISTEN (a pooler) no hint ever comes, and polling does it all.
-    pub fn start(store: Store, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
-        let (sender, _) = broadcast::channel(HINTS_MAX);
-        let hints = Self { sender: sender.clone() };
-        let task = tokio::spawn(async move {
-            if store.settings().statements == StatementMode::Unnamed {
-                return stop.cancelled().await;
-            }
-            stop.run_until_cancelled(listen_forever(&store, &sender)).await;
-        });
-        (hints, task)
+    /// A source that is silent until [`Hints::listen`] runs.
+    pub fn new() -> Self {
+        Self { sender: broadcast::Sender::new(HINTS_MAX) }
+    }
+
+    /// Listens until cancelled. Without LISTEN (a pooler) no hint ever comes, and polling does it all.
+    pub async fn listen(self, store: Store, stop: CancellationToken) {
+        if store.settings().statements == StatementMode::Unnamed {
+            return stop.cancelled().await;
+        }
+        stop.run_until_cancelled(listen_forever(&store, &self.sender)).await;
     }
 
     /// Hints from now on. Subscribe before you read what they are about.
@@ -96,6 +147,28 @@ async fn listen_once(store: &Store, sender: &broadcast::Sender<Hint>) -> Result<
                 Some(Err(error)) => return Err(lost(error)),
                 None => return Ok(()),
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_is_read_as_it_was_sent_and_an_unknown_one_means_everything() {
+        let heads = Hint::Heads {
+            broker_id: BrokerId(uuid::Uuid::from_u128(7)),
+            partitions: vec![PartitionId(1), PartitionId(22)],
+        };
+        for hint in [Hint::Topics, Hint::Group(GroupId(9)), heads, Hint::Everything] {
+            assert_eq!(Hint::parse(&hint.payload()), hint);
+        }
+        let broker_id = BrokerId(uuid::Uuid::from_u128(7));
+        let many = Hint::Heads { broker_id, partitions: (0..2_000).map(PartitionId).collect() };
+        assert_eq!(Hint::parse(&many.payload()), Hint::Everything);
+        for unknown in ["", "group:x", "heads:1", "schedules"] {
+            assert_eq!(Hint::parse(unknown), Hint::Everything, "{unknown}");
         }
     }
 }

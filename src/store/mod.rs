@@ -6,18 +6,22 @@
 //! | `error`, `retry` | what an SQLSTATE means, and what is tried again |
 //! | `migrate`, `listen` | the schema's version; hints from other brokers |
 //! | `topics`, `partitions` | names, settings, where partitions start and end |
-//! | `flush` | the one transaction that publishes |
+//! | `flush` | the one transaction that publishes and commits lanes |
+//! | `brokers`, `sessions`, `groups`, `lanes` | who lives, who is a member of what, who holds what |
 //! | `segments`, `retention`, `upkeep` | the tables that hold messages, from their making to their dropping |
 //! | `trace_cuts` | the tables of the trace index, likewise |
 //! | `messages`, `traces`, `deduplication` | reading by offset, time and trace; what was published already |
 //!
 //! Invariant: a caller can always tell `nothing happened` from `outcome unknown`; see [`Error`].
 
+pub mod brokers;
 pub mod config;
 pub mod connection;
 pub mod deduplication;
 pub mod error;
 pub mod flush;
+pub mod groups;
+pub mod lanes;
 pub mod listen;
 pub mod manager;
 pub mod messages;
@@ -27,6 +31,7 @@ mod query;
 pub mod retention;
 pub mod retry;
 pub mod segments;
+pub mod sessions;
 mod timing;
 mod tls;
 pub mod topics;

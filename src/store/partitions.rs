@@ -9,6 +9,7 @@ use crate::ids::{Offset, PartitionId, TopicId};
 
 query!(PARTITIONS_NAME = "partitions_name"[INT8]);
 query!(PARTITIONS_DESCRIBE = "partitions_describe"[INT8]);
+query!(HEADS_NEWEST = "heads_newest"[INT8_ARRAY]);
 
 /// A partition as it stands now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +28,20 @@ pub struct Partition {
 }
 
 impl Store {
+    /// Where some partitions end now; those without a message are left out.
+    pub async fn heads_newest(
+        &self,
+        partitions: &[PartitionId],
+    ) -> Result<Vec<(PartitionId, Offset)>, Error> {
+        let partition_ids: Vec<i64> = partitions.iter().map(|partition_id| partition_id.0).collect();
+        let connection = self.connection().await?;
+        let rows = connection.query(&HEADS_NEWEST, &[&partition_ids], Effect::None).await?;
+        let head = |row: &tokio_postgres::Row| {
+            (PartitionId(row.get("partition_id")), Offset(row.get("next_offset")))
+        };
+        Ok(rows.iter().map(head).collect())
+    }
+
     /// The partitions of a topic by number; empty if there is no such topic.
     pub async fn partitions_describe(&self, topic_id: TopicId) -> Result<Vec<Partition>, Error> {
         let connection = self.connection().await?;

@@ -6,5 +6,6 @@
 mod harness;
 
 mod appender;
+mod groups;
 mod numbered_http;
 mod trace_index;

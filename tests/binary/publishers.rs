@@ -145,7 +145,7 @@ impl Publisher {
             return match answer.problem().class {
                 Class::Retry => Try::Answered(Fate::Nothing),
                 Class::Unknown => Try::Answered(Fate::Unknown),
-                Class::Refused => panic!("nothing here is to be refused: {answer:?}"),
+                Class::Refused | Class::Fatal => panic!("nothing here is to be refused: {answer:?}"),
             };
         }
         let results = answer.json::<PublishResponse>().results;

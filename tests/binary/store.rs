@@ -132,8 +132,9 @@ async fn listen_comes_back_after_its_connection_and_says_that_anything_may_have_
     let database = TestDatabase::new().await;
     let (here, there) = (database.store(), database.store());
     let stop = CancellationToken::new();
-    let (hints, listening) = Hints::start(here, stop.clone());
-    let mut hints = hints.subscribe();
+    let source = Hints::new();
+    let mut hints = source.subscribe();
+    let listening = tokio::spawn(source.listen(here, stop.clone()));
     assert_eq!(hint(&mut hints).await, Hint::Everything);
     create(&there, "first").await.unwrap();
     assert_eq!(hint(&mut hints).await, Hint::Topics);

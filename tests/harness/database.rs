@@ -1,6 +1,6 @@
 //! A database per test, cloned from one migrated template, and a broker on it.
 
-use laneway::broker::{Broker, Running};
+use laneway::broker::{Broker, BrokerSettings, Running};
 use laneway::limits::SHUTDOWN_TIMEOUT;
 use laneway::store::migrate::MIGRATIONS;
 use laneway::store::{DatabaseSettings, Store, Target};
@@ -142,7 +142,7 @@ pub struct TestBroker {
 
 impl TestBroker {
     pub fn start(store: Store) -> Self {
-        let (broker, running) = Broker::start(store);
+        let (broker, running) = Broker::start(store, BrokerSettings::default());
         Self { broker, running }
     }
 

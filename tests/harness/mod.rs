@@ -5,20 +5,24 @@
 //! | `source` | which PostgreSQL the tests use, and why |
 //! | `shared` | one local server for all test processes of a run, ended when the last of them has ended |
 //! | `database` | a database per test, cloned from one migrated template |
+//! | `member` | a member of a group without a socket |
 //! | `own` | a PostgreSQL of a test's own, to stop, kill or starve |
 //! | `quiet` | a broker without its chores |
 //! | `produce` | units and messages to publish |
 //! | `process` | the `laneway` binary, run as people run it |
+//! | `socket` | a client of the WebSocket protocol, frame by frame |
 //! | `wait` | waiting for an event, never for a time |
 
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::too_many_lines)]
 
 pub mod database;
+pub mod member;
 pub mod own;
 pub mod process;
 pub mod produce;
 pub mod quiet;
 pub mod shared;
+pub mod socket;
 pub mod source;
 pub mod wait;
 

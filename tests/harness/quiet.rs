@@ -1,10 +1,7 @@
 //! A broker without its chores, so that a test decides when segments are sealed, heads thinned and tables dropped.
 
-use laneway::broker::Broker;
-use laneway::broker::appender::{Appender, Chore};
-use laneway::broker::publish::Publisher;
-use laneway::broker::reader::Reader;
-use laneway::broker::topics::Topics;
+use laneway::broker::appender::Chore;
+use laneway::broker::{Assembled, Broker, BrokerSettings};
 use laneway::store::Store;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -18,12 +15,8 @@ pub struct QuietBroker {
 
 impl QuietBroker {
     pub fn start(store: Store) -> Self {
-        let Appender { handle, chores, tasks } = Appender::start(&store);
-        let topics = Topics::new(store.clone());
-        let publisher = Publisher::new(topics.clone(), handle.clone());
-        let reader = Reader::new(store.clone());
-        let broker = Broker { store, topics, publisher, appender: handle, reader };
-        Self { broker, _chores: chores, tasks }
+        let Assembled { broker, appenders, chores, .. } = Assembled::new(store, BrokerSettings::default());
+        Self { broker, _chores: chores, tasks: appenders }
     }
 
     /// Ends it: its appenders write what they hold.

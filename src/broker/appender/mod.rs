@@ -5,16 +5,20 @@
 //! | `mod` | the handle, admission by messages and bytes, the answers |
 //! | `unit` | what is written all or none, and what is known about it so far |
 //! | `queue` | units waiting per partition, and which of them the next flush takes |
+//! | `commits` | commits of lanes waiting for a flush |
 //! | `plan` | the flush as columns; what its reports mean for each unit |
 //! | `task` | the loop of one connection: accumulate, flush, settle |
+//! | `outcome` | what becomes of units whose flush was not committed |
 //! | `coverage` | tables ahead of need |
 //! | `errands` | what is done beside the loop: a partition flushed alone, offsets of duplicates |
 //!
 //! Each task owns a connection and a disjoint set of partitions, so that within a broker their locks never meet. While one
 //! flush commits, the next accumulates in the inbox: batching without waiting.
 
+mod commits;
 mod coverage;
 mod errands;
+mod outcome;
 mod plan;
 mod queue;
 mod task;
@@ -25,12 +29,16 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use commits::PendingCommit;
+pub use commits::{CommitError, Urgency};
 use unit::Pending;
 pub use unit::{Duplicate, ProducerRun, Receipt, Unit};
 
+use crate::broker::announce::Announcer;
 use crate::ids::{PartitionId, Sequence};
 use crate::limits::{APPENDER_BYTES_MAX, APPENDER_MESSAGES_MAX, APPENDER_UNITS_MAX};
 use crate::store::Store;
+use crate::store::lanes::{Commit, Fence};
 
 /// Partitions whose heads want thinning; a full channel only delays it.
 const CHORES_MAX: usize = 4_096;
@@ -108,10 +116,17 @@ pub enum Chore {
     ThinHeads(PartitionId),
 }
 
+/// What reaches an appender task.
+#[derive(Debug)]
+enum Request {
+    Unit(Pending),
+    Commit(PendingCommit),
+}
+
 /// The way in. Cheap to clone; when the last one is dropped, the tasks write what they hold and end.
 #[derive(Debug, Clone)]
 pub struct AppenderHandle {
-    inboxes: Arc<[mpsc::Sender<Pending>]>,
+    inboxes: Arc<[mpsc::Sender<Request>]>,
     budget: Budget,
 }
 
@@ -125,13 +140,15 @@ pub struct Appender {
 
 impl Appender {
     /// Starts one task per connection that the store's settings allow.
-    pub fn start(store: &Store) -> Self {
+    /// What is committed joins the hot tails and is announced to other brokers.
+    pub fn start(store: &Store, announcer: &Announcer) -> Self {
         let (chores_in, chores) = mpsc::channel(CHORES_MAX);
         let mut inboxes = Vec::new();
         let mut tasks = Vec::new();
         for number in 0..store.settings().appenders.max(1) {
             let (sender, inbox) = mpsc::channel(APPENDER_UNITS_MAX);
-            tasks.push(tokio::spawn(task::run(number, store.clone(), inbox, chores_in.clone())));
+            let after = task::After { chores: chores_in.clone(), announcer: announcer.clone() };
+            tasks.push(tokio::spawn(task::run(number, store.clone(), inbox, after)));
             inboxes.push(sender);
         }
         Self { handle: AppenderHandle { inboxes: inboxes.into(), budget: Budget::new() }, chores, tasks }
@@ -151,11 +168,28 @@ impl AppenderHandle {
         let share = self.budget.take(&unit)?;
         let inbox = &self.inboxes[self.task_of(unit.partition_id)];
         let (reply, answer) = oneshot::channel();
-        inbox.try_send(Pending::new(unit, reply, share)).map_err(|error| match error {
+        inbox.try_send(Request::Unit(Pending::new(unit, reply, share))).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => AppendError::Overloaded,
             mpsc::error::TrySendError::Closed(_) => {
                 AppendError::Unavailable { reason: "the appender has ended".into() }
             }
+        })?;
+        Ok(answer)
+    }
+
+    /// Hands in what is done of a lane. It goes with the next flush of its partition's task.
+    pub fn commit(
+        &self,
+        fence: Fence,
+        commit: Commit,
+        urgency: Urgency,
+    ) -> Result<oneshot::Receiver<Result<(), CommitError>>, CommitError> {
+        let (reply, answer) = oneshot::channel();
+        let inbox = &self.inboxes[self.task_of(fence.partition_id)];
+        let pending = PendingCommit::new(fence, commit, urgency, reply);
+        inbox.try_send(Request::Commit(pending)).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => CommitError::Overloaded,
+            mpsc::error::TrySendError::Closed(_) => CommitError::Stopping,
         })?;
         Ok(answer)
     }

@@ -5,9 +5,11 @@
 use jiff::Timestamp;
 
 use super::AppendError;
+use super::commits::{self, PendingCommit};
 use super::unit::{Known, Pending};
 use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
 use crate::store::flush::{Flush, Place, Report};
+use crate::store::messages::Message;
 
 /// The units of one partition in one flush.
 #[derive(Debug)]
@@ -20,19 +22,30 @@ pub(super) struct Taken {
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub batches: Vec<Taken>,
+    /// Commits of lanes that ride along.
+    pub commits: Vec<PendingCommit>,
 }
 
 /// What a committed flush leaves to do.
 #[derive(Debug, Default)]
 pub(super) struct Settlement {
-    /// Batches that were written: the partition, and its next offset now.
-    pub wrote: Vec<(PartitionId, Offset)>,
+    /// Batches that were written.
+    pub wrote: Vec<Wrote>,
     /// Batches that somebody else had locked.
     pub skipped: Vec<Taken>,
     /// Units to try again without what is known about them now.
     pub again: Vec<Taken>,
     /// Units that are stored; only the offsets of their duplicates have to be looked up.
     pub known: Vec<Found>,
+}
+
+/// A batch that was written.
+#[derive(Debug)]
+pub(super) struct Wrote {
+    pub partition_id: PartitionId,
+    pub next_offset: Offset,
+    /// Its messages, if somebody follows the partition.
+    pub messages: Vec<Message>,
 }
 
 /// A unit whose answer lacks only the offsets of what was stored before.
@@ -45,7 +58,7 @@ pub(super) struct Found {
 
 impl Plan {
     pub fn is_empty(&self) -> bool {
-        self.batches.is_empty()
+        self.batches.is_empty() && self.commits.is_empty()
     }
 
     /// All its units.
@@ -75,7 +88,7 @@ impl Plan {
 
     /// The flush, column by column.
     pub fn columns(&self) -> Flush<'_> {
-        let mut flush = Flush::default();
+        let mut flush = Flush { lanes: commits::columns(&self.commits), ..Flush::default() };
         for (number, taken) in self.batches.iter().enumerate() {
             add_batch(&mut flush, number as i32 + 1, taken);
         }
@@ -83,7 +96,8 @@ impl Plan {
     }
 
     /// Answers the units that are done and sorts the others by what they need.
-    pub fn settle(self, reports: &[Report]) -> Settlement {
+    /// `followed`: whether the messages of a partition are wanted.
+    pub fn settle(self, reports: &[Report], followed: impl Fn(PartitionId) -> bool) -> Settlement {
         let checks = self.checks();
         let mut settlement = Settlement::default();
         for (number, taken) in self.batches.into_iter().enumerate() {
@@ -105,7 +119,8 @@ impl Plan {
             }
             match (stored, misfits.is_empty()) {
                 (Some((first_offset, published_at)), _) => {
-                    settlement.stored(taken, first_offset, published_at)
+                    let wanted = followed(taken.partition_id);
+                    settlement.stored(taken, first_offset, published_at, wanted.then(Vec::new));
                 }
                 (None, true) => settlement.skipped.push(taken),
                 (None, false) => settlement.misfit(taken, &misfits),
@@ -224,10 +239,19 @@ fn add_runs(flush: &mut Flush<'_>, batch: i32, pending: &Pending, first_position
 }
 
 impl Settlement {
-    fn stored(&mut self, taken: Taken, first_offset: Offset, published_at: Timestamp) {
+    fn stored(
+        &mut self,
+        taken: Taken,
+        first_offset: Offset,
+        published_at: Timestamp,
+        mut followed: Option<Vec<Message>>,
+    ) {
         let mut next = first_offset;
-        for pending in taken.units {
+        for mut pending in taken.units {
             let messages = pending.new_messages() as i64;
+            if let Some(messages) = &mut followed {
+                messages.extend(pending.take_stored(next, published_at));
+            }
             match pending.known.contains(&Known::BySequence) {
                 true => self.known.push(Found {
                     pending,
@@ -238,7 +262,8 @@ impl Settlement {
             }
             next = next.plus(messages);
         }
-        self.wrote.push((taken.partition_id, next));
+        let messages = followed.unwrap_or_default();
+        self.wrote.push(Wrote { partition_id: taken.partition_id, next_offset: next, messages });
     }
 
     fn misfit(&mut self, mut taken: Taken, misfits: &[Misfit]) {

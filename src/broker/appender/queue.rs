@@ -146,7 +146,7 @@ impl Queues {
         }
         match units.is_empty() {
             true => Plan::default(),
-            false => Plan { batches: vec![Taken { partition_id, units }] },
+            false => Plan { batches: vec![Taken { partition_id, units }], commits: Vec::new() },
         }
     }
 

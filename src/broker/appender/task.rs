@@ -10,25 +10,24 @@ use std::time::{Duration, Instant};
 use rand::Rng as _;
 use tokio::sync::mpsc;
 
+use super::commits::Commits;
 use super::errands::{flush_alone, flush_contended, look_up};
-use super::plan::{Plan, Settlement, Taken};
+use super::plan::{Plan, Settlement, Taken, Wrote};
 use super::queue::{Coverage, Queues};
 use super::unit::{Doubt, Pending};
-use super::{AppendError, Chore, coverage};
+use super::{AppendError, Chore, Request, coverage};
+use crate::broker::announce::Announcer;
 use crate::ids::{Offset, PartitionId};
 use crate::limits::{
-    APPEND_PATIENCE, FLUSH_MISSES_MAX, FLUSH_SKIP_PAUSE, FLUSH_SKIP_PAUSES_MAX, FLUSH_SKIPS_MAX,
-    FLUSHES_ALONE_MAX,
+    APPEND_PATIENCE, FLUSH_SKIP_PAUSE, FLUSH_SKIP_PAUSES_MAX, FLUSH_SKIPS_MAX, FLUSHES_ALONE_MAX,
 };
 use crate::store::flush::{LockMode, Outcome, Report};
-use crate::store::{Connection, Error, Role, Store, segments};
+use crate::store::{Connection, Error, Role, Store};
 
 /// Answers under way to one task; more only wait.
 const EVENTS_MAX: usize = 256;
 /// Flushes that a partition may have before its heads are thinned.
 const HEADS_PER_THINNING: u32 = 512;
-/// Pause before what is in doubt is sent again after the database could not take it.
-const DOUBT_PAUSE: Duration = Duration::from_millis(100);
 /// Pauses between tries to connect.
 const RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(20);
 const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -53,12 +52,20 @@ impl Events {
     }
 }
 
-struct Task {
+/// Where a flush goes on after its commit.
+#[derive(Debug)]
+pub(super) struct After {
+    pub chores: mpsc::Sender<Chore>,
+    pub announcer: Announcer,
+}
+
+pub(super) struct Task {
     store: Store,
     connection: Link,
-    queues: Queues,
+    pub(super) queues: Queues,
     events: Events,
-    chores: mpsc::Sender<Chore>,
+    after: After,
+    commits: Commits,
     heads: HashMap<PartitionId, u32>,
     /// Units that this round has put back, by partition: the ones after them must not overtake.
     held: HashMap<PartitionId, usize>,
@@ -90,12 +97,7 @@ enum Link {
 /// Runs one appender.
 ///
 /// Cancel safety: none. Spawned once and polled to completion.
-pub(super) async fn run(
-    number: usize,
-    store: Store,
-    mut inbox: mpsc::Receiver<Pending>,
-    chores: mpsc::Sender<Chore>,
-) {
+pub(super) async fn run(number: usize, store: Store, mut inbox: mpsc::Receiver<Request>, after: After) {
     let (sender, mut events) = mpsc::channel(EVENTS_MAX);
     let down = Link::Down {
         retry_at: Instant::now(),
@@ -107,30 +109,34 @@ pub(super) async fn run(
         connection: down,
         queues: Queues::default(),
         events: Events(sender),
-        chores,
+        after,
+        commits: Commits::default(),
         heads: HashMap::new(),
         held: HashMap::new(),
         alone: 0,
         awaited: 0,
     };
     let mut open = true;
-    while open || !task.queues.is_empty() || task.awaited > 0 {
+    while open || task.has_work() || task.awaited > 0 {
         tokio::select! {
             biased; // settle what we hold before taking more
             Some(event) = events.recv() => task.on_event(event).await,
-            pending = inbox.recv(), if open => match pending {
-                Some(pending) => task.queues.push(pending),
+            request = inbox.recv(), if open => match request {
+                Some(request) => task.admit(request),
                 None => open = false, // no handles left: nobody new can be waiting
             },
             () = sleep_until(task.next_turn()), if task.next_turn().is_some() => {}
-            () = sleep_until(task.retry_at()), if task.retry_at().is_some() && !task.queues.is_empty() => {}
+            () = sleep_until(task.retry_at()), if task.retry_at().is_some() && task.has_work() => {}
         }
         loop {
             while let Ok(event) = events.try_recv() {
                 task.on_event(event).await; // under steady load this loop does not end, and others wait for these
             }
-            while let Ok(pending) = inbox.try_recv() {
-                task.queues.push(pending);
+            while let Ok(request) = inbox.try_recv() {
+                task.admit(request);
+            }
+            if !open && matches!(task.connection, Link::Down { .. }) {
+                task.commits.abandon();
             }
             if task.work().await == Progress::Nothing {
                 break;
@@ -147,6 +153,17 @@ async fn sleep_until(moment: Option<Instant>) {
 }
 
 impl Task {
+    fn admit(&mut self, request: Request) {
+        match request {
+            Request::Unit(pending) => self.queues.push(pending),
+            Request::Commit(pending) => self.commits.push(pending),
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        !self.queues.is_empty() || !self.commits.is_empty()
+    }
+
     fn retry_at(&self) -> Option<Instant> {
         match &self.connection {
             Link::Up(_) => None,
@@ -157,23 +174,27 @@ impl Task {
     /// When a partition that was left out may be tried again; without a connection only `retry_at` counts.
     fn next_turn(&self) -> Option<Instant> {
         match &self.connection {
-            Link::Up(_) => self.queues.next_turn(),
+            Link::Up(_) => [self.queues.next_turn(), self.commits.due_at()].into_iter().flatten().min(),
             Link::Down { .. } => None,
         }
     }
 
     /// One flush, if there is anything that can be flushed now.
     async fn work(&mut self) -> Progress {
-        if self.queues.is_empty() {
+        let due = self.commits.due_at().is_some_and(|due_at| due_at <= Instant::now());
+        if self.queues.is_empty() && !due {
             return Progress::Nothing;
         }
         if !self.connect().await {
             self.give_up_on_the_impatient();
             return Progress::Nothing;
         }
-        let turnout = self.queues.take(Instant::now());
+        let mut turnout = self.queues.take(Instant::now());
         for (partition_id, messages) in turnout.wants {
             self.ask_for_tables(partition_id, messages);
+        }
+        if due || !turnout.plan.is_empty() {
+            turnout.plan.commits = self.commits.take();
         }
         if turnout.plan.is_empty() {
             return Progress::Nothing;
@@ -185,7 +206,9 @@ impl Task {
             if plan.is_empty() {
                 continue;
             }
+            let mut plan = plan;
             let outcome = self.flush(&plan).await;
+            self.commits.settle(std::mem::take(&mut plan.commits), &outcome);
             if let Some((front, back)) = self.on_outcome(plan, outcome).await {
                 stack.push(back);
                 stack.push(front);
@@ -201,11 +224,11 @@ impl Task {
         for Taken { partition_id, units } in held {
             self.put_back(partition_id, units);
         }
-        Plan { batches: free }
+        Plan { batches: free, commits: plan.commits }
     }
 
     /// Puts units back before what has come since, and behind what this round has put back already.
-    fn put_back(&mut self, partition_id: PartitionId, units: Vec<Pending>) {
+    pub(super) fn put_back(&mut self, partition_id: PartitionId, units: Vec<Pending>) {
         let behind = self.held.entry(partition_id).or_default();
         let place = *behind;
         *behind += units.len();
@@ -275,7 +298,7 @@ impl Task {
     /// Settles a flush; returns two halves if the data of some unit has to be found out.
     async fn on_outcome(&mut self, plan: Plan, outcome: Outcome) -> Option<(Plan, Plan)> {
         match outcome {
-            Outcome::Committed(reports) => self.on_committed(plan, &reports),
+            Outcome::Committed(reports) => self.on_committed(plan, &reports.batches),
             Outcome::NothingHappened(error) => return self.on_nothing_happened(plan, error),
             Outcome::Unknown(error) => self.on_unknown(plan, &error),
         }
@@ -283,8 +306,11 @@ impl Task {
     }
 
     fn on_committed(&mut self, plan: Plan, reports: &[Report]) {
-        let Settlement { wrote, skipped, again, known } = plan.settle(reports);
-        for (partition_id, next_offset) in wrote {
+        let announcer = &self.after.announcer;
+        let Settlement { wrote, skipped, again, known } =
+            plan.settle(reports, |partition_id| announcer.is_followed(partition_id));
+        for Wrote { partition_id, next_offset, messages } in wrote {
+            self.after.announcer.on_flushed(partition_id, messages);
             self.on_wrote(partition_id, next_offset);
         }
         for Taken { partition_id, units } in again {
@@ -305,7 +331,8 @@ impl Task {
         }
         let heads = self.heads.entry(partition_id).or_default();
         *heads += 1;
-        if *heads >= HEADS_PER_THINNING && self.chores.try_send(Chore::ThinHeads(partition_id)).is_ok() {
+        if *heads >= HEADS_PER_THINNING && self.after.chores.try_send(Chore::ThinHeads(partition_id)).is_ok()
+        {
             *heads = 0;
         }
     }
@@ -327,105 +354,13 @@ impl Task {
         }
     }
 
-    fn on_nothing_happened(&mut self, plan: Plan, error: Error) -> Option<(Plan, Plan)> {
-        match error {
-            Error::Refused { .. } if plan.units() > 1 => return Some(plan.halve()),
-            Error::Refused { sqlstate, message } => {
-                fail(plan, &AppendError::Refused { sqlstate, message });
-            }
-            Error::NoSegment { relation } => self.on_no_segment(plan, &relation),
-            Error::ReadOnly => {
-                self.drop_connection(); // another server may answer the next time
-                self.on_unavailable(plan, error.to_string());
-            }
-            Error::Unavailable { .. } | Error::Contended { .. } | Error::Untrusted { .. } => {
-                self.on_unavailable(plan, error.to_string());
-            }
-            Error::OutcomeUnknown { .. } => self.on_unknown(plan, &error),
-            Error::TableGone { .. } | Error::Forbidden { .. } | Error::Unexpected { .. } => {
-                tracing::error!(%error, "the database refuses a flush");
-                fail(plan, &AppendError::Internal { reason: error.to_string() });
-            }
-        }
-        None
-    }
-
-    /// A table was missing, and the database has said which: that one is asked for, the other batches just go again.
-    ///
-    /// Why a new connection: a session that lists the partitions of a table at the moment when one is attached can miss it
-    /// until the next schema change (PostgreSQL 15 does). The table is there, so asking for it changes nothing.
-    fn on_no_segment(&mut self, plan: Plan, relation: &str) {
-        tracing::debug!(relation, "a table is missing");
-        self.drop_connection();
-        for Taken { partition_id, units } in plan.batches {
-            let misses = match segments::may_lack_table(partition_id, relation) {
-                true => self.queues.disproved(partition_id),
-                false => 0,
-            };
-            if misses <= FLUSH_MISSES_MAX {
-                self.put_back(partition_id, units);
-                continue;
-            }
-            let reason = format!("a table below {relation} is missing and cannot be made");
-            units.into_iter().for_each(|pending| {
-                pending.fail(AppendError::Unavailable { reason: reason.clone() });
-            });
-        }
-    }
-
-    /// Nothing happened this time; a unit in doubt from an earlier time goes on waiting.
-    fn on_unavailable(&mut self, plan: Plan, reason: String) {
-        tracing::warn!(reason, "a flush did not happen");
-        self.drop_unusable();
-        let error = AppendError::Unavailable { reason };
-        for Taken { partition_id, units } in plan.batches {
-            let (sure, doubtful): (Vec<_>, Vec<_>) =
-                units.into_iter().partition(|pending| pending.doubt == Doubt::None);
-            sure.into_iter().for_each(|pending| pending.fail(error.clone()));
-            if !doubtful.is_empty() {
-                self.put_back_patient(partition_id, doubtful);
-                self.queues.pause(partition_id, Instant::now() + DOUBT_PAUSE);
-            }
-        }
-    }
-
-    /// The commit may have happened: what is idempotent is sent again, the rest is admitted to be unknown.
-    fn on_unknown(&mut self, plan: Plan, error: &Error) {
-        tracing::warn!(%error, "a flush ended in doubt");
-        // Not asked whether it is usable: it may not know yet that it is dead, and what it is given next would be in doubt.
-        self.drop_connection();
-        let reason = error.to_string();
-        for Taken { partition_id, mut units } in plan.batches {
-            for pending in &mut units {
-                pending.doubt = Doubt::MayBeWritten { reason: reason.clone() };
-            }
-            let (again, unknown): (Vec<_>, Vec<_>) = units.into_iter().partition(Pending::is_idempotent);
-            for pending in unknown {
-                pending.fail(AppendError::OutcomeUnknown { reason: reason.clone() });
-            }
-            self.put_back_patient(partition_id, again);
-        }
-    }
-
-    fn put_back_patient(&mut self, partition_id: PartitionId, units: Vec<Pending>) {
-        let (patient, late): (Vec<_>, Vec<_>) =
-            units.into_iter().partition(|pending| pending.since.elapsed() < APPEND_PATIENCE);
-        late.into_iter().for_each(|pending| {
-            pending
-                .fail(AppendError::Unavailable { reason: "the database did not come back in time".into() });
-        });
-        if !patient.is_empty() {
-            self.put_back(partition_id, patient);
-        }
-    }
-
-    fn drop_unusable(&mut self) {
+    pub(super) fn drop_unusable(&mut self) {
         if matches!(&self.connection, Link::Up(connection) if !connection.is_usable()) {
             self.drop_connection();
         }
     }
 
-    fn drop_connection(&mut self) {
+    pub(super) fn drop_connection(&mut self) {
         let reason = "the connection was lost".into();
         let retry_at = Instant::now();
         self.connection = Link::Down { retry_at, pause: RECONNECT_PAUSE_MIN, reason };
@@ -447,7 +382,7 @@ impl Task {
                 let units = self.queues.uncovered(partition_id);
                 if !units.is_empty() {
                     self.on_unavailable(
-                        Plan { batches: vec![Taken { partition_id, units }] },
+                        Plan { batches: vec![Taken { partition_id, units }], commits: Vec::new() },
                         error.to_string(),
                     );
                 }
@@ -468,7 +403,7 @@ impl Task {
     /// A flush that waited for its lock and still did not get it means that the partition is gone.
     async fn on_alone(&mut self, plan: Plan, outcome: Outcome) -> Option<(Plan, Plan)> {
         match outcome {
-            Outcome::Committed(reports) if reports.is_empty() => {
+            Outcome::Committed(reports) if reports.batches.is_empty() => {
                 plan.into_units()
                     .into_iter()
                     .for_each(|pending| pending.refuse(AppendError::UnknownPartition));
@@ -477,8 +412,4 @@ impl Task {
             outcome => self.on_outcome(plan, outcome).await,
         }
     }
-}
-
-fn fail(plan: Plan, error: &AppendError) {
-    plan.into_units().into_iter().for_each(|pending| pending.fail(error.clone()));
 }

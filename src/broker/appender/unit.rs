@@ -13,6 +13,7 @@ use super::{AppendError, AppendResult, Share};
 use crate::broker::message::NewMessage;
 use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
 use crate::limits::APPEND_PATIENCE;
+use crate::store::messages::Message;
 
 /// The messages of one partition in one publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,6 +159,14 @@ impl Pending {
     /// Whether the broker may send it again although it may have been written.
     pub fn is_idempotent(&self) -> bool {
         self.unit.is_idempotent()
+    }
+
+    /// Takes its new messages out, as they are stored from an offset on. What is known about it stays.
+    pub fn take_stored(&mut self, first: Offset, published_at: Timestamp) -> impl Iterator<Item = Message> {
+        let messages = std::mem::take(&mut self.unit.messages).into_iter().zip(&self.known);
+        let new = messages.filter(|(_, known)| **known == Known::New);
+        new.enumerate()
+            .map(move |(place, (message, _))| message.stored_at(first.plus(place as i64), published_at))
     }
 
     /// Answers with where everything stands.

@@ -1,0 +1,30 @@
+-- groups_create: makes a group with a lane for each partition of its topic.
+-- $1 topic_id bigint, $2 name text, $3 ack_deadline_ms bigint, $4 max_attempts integer, $5 backoff_base_ms bigint,
+-- $6 backoff_factor double precision, $7 backoff_cap_ms bigint, $8 on_failure text,
+-- $9 partition_ids bigint[], $10 first_offsets bigint[] (null: after the newest message)
+-- No row: there is such a group already, nothing happened. A start below what retention has kept becomes the start.
+WITH made AS (
+    INSERT INTO laneway.consumer_group (
+        topic_id, name, ack_deadline_ms, max_attempts, backoff_base_ms, backoff_factor, backoff_cap_ms, on_failure
+    )
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8::laneway.failure_policy)
+    ON CONFLICT (topic_id, name) DO NOTHING
+    RETURNING group_id
+),
+lanes AS (
+    INSERT INTO laneway.lane (group_id, partition_id, first_offset)
+    SELECT
+        made.group_id, w.partition_id,
+        greatest(least(coalesce(w.first_offset, 9223372036854775807), coalesce(h.next_offset, 0)), p.start_offset)
+    FROM made
+    CROSS JOIN unnest($9::bigint[], $10::bigint[]) AS w (partition_id, first_offset)
+    JOIN laneway.partition p ON p.partition_id = w.partition_id
+    LEFT JOIN LATERAL (
+        SELECT head.next_offset
+        FROM laneway.head
+        WHERE head.partition_id = w.partition_id
+        ORDER BY head.published_at DESC, head.next_offset DESC
+        LIMIT 1
+    ) h ON true
+)
+SELECT group_id FROM made

@@ -1,0 +1,12 @@
+-- heads_newest: where some partitions end now.
+-- $1 partition_ids bigint[]
+-- Rows: those that have any message. Locks nothing; one index descent per partition.
+SELECT w.partition_id, h.next_offset
+FROM unnest($1::bigint[]) AS w (partition_id)
+CROSS JOIN LATERAL (
+    SELECT head.next_offset
+    FROM laneway.head
+    WHERE head.partition_id = w.partition_id
+    ORDER BY head.published_at DESC, head.next_offset DESC
+    LIMIT 1
+) h

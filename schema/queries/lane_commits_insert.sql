@@ -1,0 +1,26 @@
+-- lane_commits_insert: moves the committed offsets of the lanes that lanes_lock holds in the same transaction.
+-- $1 group_ids bigint[], $2 partition_ids bigint[], $3 epochs bigint[], $4 sessions uuid[],
+-- $5 numbers bigint[], $6 committed_offsets bigint[], $7 acked text[] (multiranges)
+-- Rows: 'stored' or 'lost' per lane, by its place, counted from 1. A lane without a row was busy: try again.
+WITH wanted AS (
+    SELECT *
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::uuid[], $5::bigint[], $6::bigint[], $7::text[]) WITH ORDINALITY
+        AS w (group_id, partition_id, epoch, session_id, number, committed_offset, acked, place)
+),
+stored AS (
+    INSERT INTO laneway.lane_commit (group_id, partition_id, epoch, number, committed_offset, acked)
+    SELECT group_id, partition_id, epoch, number, committed_offset, acked::int8multirange
+    FROM wanted
+    WHERE place = ANY ((SELECT string_to_array(current_setting('laneway.held'), ','))::bigint[])
+    ON CONFLICT DO NOTHING
+)
+SELECT place::integer AS place, 'stored' AS kind
+FROM wanted
+WHERE place = ANY ((SELECT string_to_array(current_setting('laneway.held'), ','))::bigint[])
+UNION ALL
+SELECT place::integer, 'lost'
+FROM wanted w
+WHERE NOT EXISTS (
+    SELECT FROM laneway.lane l
+    WHERE l.group_id = w.group_id AND l.partition_id = w.partition_id AND l.epoch = w.epoch AND l.session_id = w.session_id
+)

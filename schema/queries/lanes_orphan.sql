@@ -1,0 +1,18 @@
+-- lanes_orphan: takes the lanes of buried brokers from them.
+-- $1 broker_ids uuid[]
+-- Rows: the groups that lost a lane. Locks those lanes by id.
+WITH held AS (
+    SELECT group_id, partition_id
+    FROM laneway.lane
+    WHERE broker_id = ANY ($1)
+    ORDER BY group_id, partition_id
+    FOR NO KEY UPDATE
+),
+freed AS (
+    UPDATE laneway.lane l
+    SET session_id = NULL, broker_id = NULL, drain_until_at = NULL
+    FROM held
+    WHERE l.group_id = held.group_id AND l.partition_id = held.partition_id
+    RETURNING l.group_id
+)
+SELECT DISTINCT group_id FROM freed

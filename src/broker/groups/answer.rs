@@ -1,0 +1,313 @@
+//! Acks, nacks, progress, and what follows from failures: another try, a dead letter, a stop.
+//!
+//! Whatever a client says about a lane counts only under the lane's epoch. A failure is written down before anything follows
+//! from it, so that attempts survive restarts and takeovers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use laneway_client::ErrorCode;
+use laneway_client::wire::{Ack, Acked, BrokerFrame, ErrorFrame, Nack, Progress};
+use rand::Rng as _;
+
+use super::backoff;
+use super::effects::{GiveUp, Settling};
+use super::lane::{AckError, Failure, Gate};
+use super::task::{GroupTask, Held, Look};
+use crate::broker::appender::{CommitError, Urgency};
+use crate::ids::{Epoch, Offset, PartitionId, SessionId};
+use crate::limits::{COMMITS_PER_THINNING, NACK_DELAY_MAX, NACK_REASON_CHARS_MAX};
+use crate::store::groups::FailurePolicy;
+use crate::store::lanes::{Charge, Release, Settled, Settlement};
+
+/// Which lane a client speaks about.
+struct Named {
+    session_id: SessionId,
+    id: Option<u64>,
+    partition: u32,
+    epoch: i64,
+}
+
+impl GroupTask {
+    pub(super) fn on_ack(&mut self, session_id: SessionId, ack: &Ack) {
+        let named = Named { session_id, id: ack.id, partition: ack.partition, epoch: ack.epoch };
+        let Some(partition_id) = self.held_lane(&named) else { return };
+        let Some(held) = self.lanes.get_mut(&partition_id) else { return };
+        let ranges: Vec<(Offset, Offset)> =
+            ack.ranges.iter().map(|range| (Offset(range.from), Offset(range.to))).collect();
+        let number = held.lane.next_number();
+        match held.lane.on_ack(ack.round, ack.next.map(Offset), &ranges, Instant::now()) {
+            Ok(()) => held.confirms.extend(ack.id.map(|id| (number, id))),
+            Err(error) => self.refuse(&named, &error),
+        }
+        self.commit_if_dirty(partition_id);
+        self.release_if_drained(partition_id);
+        self.pump_lane(partition_id);
+    }
+
+    pub(super) fn on_nack(&mut self, session_id: SessionId, nack: Nack) {
+        let named = Named { session_id, id: nack.id, partition: nack.partition, epoch: nack.epoch };
+        let Some(partition_id) = self.held_lane(&named) else { return };
+        let Some(held) = self.lanes.get(&partition_id) else { return };
+        let offset = Offset(nack.offset);
+        if let Err(error) = held.lane.check_nack(nack.round, offset) {
+            return self.refuse(&named, &error);
+        }
+        if held.lane.gate == Gate::Settling {
+            // A failure of an earlier message is being written down: this one is redelivered anyway.
+            return self.refuse(&named, &AckError::StaleRound { round: nack.round, below: offset });
+        }
+        let mut reason = nack.reason.unwrap_or_else(|| "nack".to_owned());
+        if let Some((end, _)) = reason.char_indices().nth(NACK_REASON_CHARS_MAX) {
+            reason.truncate(end);
+        }
+        let delay = nack.delay_ms.map(|ms| Duration::from_millis(ms).min(NACK_DELAY_MAX));
+        self.fail(partition_id, offset, reason.replace('\0', ""), delay, nack.id);
+    }
+
+    pub(super) fn on_progress(&mut self, session_id: SessionId, progress: &Progress) {
+        let Progress { id, partition, epoch, .. } = *progress;
+        let named = Named { session_id, id, partition, epoch };
+        let Some(partition_id) = self.held_lane(&named) else { return };
+        let Some(held) = self.lanes.get_mut(&partition_id) else { return };
+        held.lane.on_progress(Instant::now());
+        if let Some(id) = id {
+            self.confirm(partition_id, id);
+        }
+    }
+
+    /// The lane that a client speaks about; it is told if it does not hold it under that epoch.
+    fn held_lane(&mut self, named: &Named) -> Option<PartitionId> {
+        let partition_id = self.numbers.get(&named.partition).copied();
+        let holds = |held: &&Held| {
+            held.fence.session_id == named.session_id && held.fence.epoch.0 == named.epoch && !held.releasing
+        };
+        if let Some(partition_id) = partition_id
+            && self.lanes.get(&partition_id).filter(holds).is_some()
+        {
+            return Some(partition_id);
+        }
+        let detail =
+            format!("this session does not hold partition {} under epoch {}", named.partition, named.epoch);
+        self.tell(named, ErrorCode::LeaseLost, detail, "epoch");
+        None
+    }
+
+    fn refuse(&mut self, named: &Named, error: &AckError) {
+        let (code, field) = match error {
+            AckError::StaleRound { .. } => (ErrorCode::StaleRound, "round"),
+            AckError::BeyondSent { .. } => (ErrorCode::BeyondSent, "offset"),
+            AckError::Done { .. } => (ErrorCode::Malformed, "offset"),
+        };
+        self.tell(named, code, error.to_string(), field);
+    }
+
+    fn tell(&self, named: &Named, code: ErrorCode, detail: String, field: &str) {
+        let Some(member) = self.members.get(&named.session_id) else { return };
+        let Some(outbox) = &member.outbox else { return };
+        let mut frame = ErrorFrame::new(code, detail);
+        frame.id = named.id;
+        frame.field = Some(field.to_owned());
+        frame.subscription = Some(member.subscription);
+        frame.partition = Some(named.partition);
+        outbox.push(BrokerFrame::Error(Box::new(frame)));
+    }
+
+    /// A request about a lane is done, durably.
+    fn confirm(&self, partition_id: PartitionId, id: u64) {
+        let Some(held) = self.lanes.get(&partition_id) else { return };
+        let Some(member) = self.members.get(&held.fence.session_id) else { return };
+        if let Some(outbox) = &member.outbox {
+            outbox.push(BrokerFrame::Acked(Acked {
+                id,
+                subscription: member.subscription,
+                partition: held.number,
+                epoch: held.fence.epoch.0,
+                committed_offset: held.lane.committed().0,
+            }));
+        }
+    }
+
+    /// Sends what is done to the appender, one commit per lane at a time.
+    pub(super) fn commit_if_dirty(&mut self, partition_id: PartitionId) {
+        let Some(held) = self.lanes.get_mut(&partition_id) else { return };
+        if held.committing || held.releasing || held.lane.gate == Gate::Settling {
+            return;
+        }
+        if let Some(commit) = held.lane.take_commit() {
+            held.committing = true;
+            let urgency = if held.confirms.is_empty() { Urgency::Later } else { Urgency::Now };
+            self.effects.commit(held.fence, commit, urgency);
+        }
+    }
+
+    pub(super) fn on_committed(
+        &mut self,
+        partition_id: PartitionId,
+        epoch: Epoch,
+        number: i64,
+        result: Result<(), CommitError>,
+    ) {
+        let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| held.fence.epoch == epoch) else {
+            return;
+        };
+        held.committing = false;
+        match result {
+            Ok(()) => {
+                if number - held.thinned_to >= COMMITS_PER_THINNING {
+                    self.effects.thin(held.fence, held.thinned_to, number);
+                    held.thinned_to = number;
+                }
+                let (done, waiting) = held.confirms.iter().copied().partition(|(at, _)| *at <= number);
+                held.confirms = waiting;
+                let done: Vec<(i64, u64)> = done;
+                done.into_iter().for_each(|(_, id)| self.confirm(partition_id, id));
+                self.commit_if_dirty(partition_id);
+            }
+            Err(CommitError::LeaseLost) if held.releasing => {} // the release has committed it
+            Err(CommitError::LeaseLost) => self.lost(partition_id, "lease_lost"),
+            Err(CommitError::Overloaded | CommitError::Stopping) => {
+                held.lane.mark_dirty();
+                self.set_timer(partition_id);
+            }
+        }
+    }
+
+    /// A message has failed: its round ends, and what follows is decided by how often it has failed.
+    fn fail(
+        &mut self,
+        partition_id: PartitionId,
+        offset: Offset,
+        reason: String,
+        delay: Option<Duration>,
+        id: Option<u64>,
+    ) {
+        let settings = self.group.settings;
+        let Some(held) = self.lanes.get_mut(&partition_id) else { return };
+        let attempts = held.lane.attempts_after_failure(offset);
+        let delay = delay.unwrap_or_else(|| backoff::delay(&settings, attempts, rand::rng().random()));
+        held.lane.end_round(offset, Gate::Settling);
+        held.log = Arc::default();
+        let fence = held.fence;
+        match Verdict::of(attempts, settings.max_attempts, settings.on_failure) {
+            Verdict::Retry | Verdict::Block => {
+                let charge = Some(Charge { offset, attempts, reason: reason.clone(), delay });
+                let settlement = Settlement { charge, ..Settlement::default() };
+                self.effects.settle(
+                    fence,
+                    settlement,
+                    None,
+                    Settling::Charge { id, offset, attempts, reason, delay },
+                );
+            }
+            verdict @ (Verdict::DeadLetter | Verdict::Skip) => {
+                let commit = Some(held.lane.commit_without(offset));
+                let give_up = (verdict == Verdict::DeadLetter).then_some(GiveUp { offset, attempts, reason });
+                let settlement = Settlement { commit, ..Settlement::default() };
+                self.effects.settle(fence, settlement, give_up, Settling::GiveUp { id, offset });
+            }
+        }
+    }
+
+    /// The consumer of a lane is gone, or has missed its deadline. Only a message that was alone in flight is charged; if
+    /// there were several, they are sent one by one from now on.
+    pub(super) fn crash(&mut self, partition_id: PartitionId, why: &'static str, avoided: Option<SessionId>) {
+        let settings = self.group.settings;
+        let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| !held.releasing) else { return };
+        let reached = held.lane.oldest_in_flight().filter(|offset| held.log.written_at(*offset).is_some());
+        let suspect_until = match reached {
+            None => held.lane.suspect_until(),
+            Some(_) => held.lane.suspect_until_now(),
+        };
+        let mut settlement =
+            Settlement { release: Some(Release { suspect_until, avoided }), ..Settlement::default() };
+        let mut give_up = None;
+        if let Some(offset) = held.lane.suspect_in_flight().filter(|_| reached.is_some()) {
+            let attempts = held.lane.attempts_after_failure(offset);
+            let delay = backoff::delay(&settings, attempts, rand::rng().random());
+            let reason = why.to_owned();
+            match Verdict::of(attempts, settings.max_attempts, settings.on_failure) {
+                Verdict::Retry | Verdict::Block => {
+                    settlement.charge = Some(Charge { offset, attempts, reason, delay });
+                }
+                Verdict::DeadLetter => {
+                    settlement.commit = Some(held.lane.commit_without(offset));
+                    give_up = Some(GiveUp { offset, attempts, reason });
+                }
+                Verdict::Skip => settlement.commit = Some(held.lane.commit_without(offset)),
+            }
+        }
+        self.release_with(partition_id, why, settlement, give_up);
+    }
+
+    pub(super) fn on_settled(
+        &mut self,
+        partition_id: PartitionId,
+        epoch: Epoch,
+        what: Settling,
+        result: Settled,
+    ) {
+        let settings = self.group.settings;
+        let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| held.fence.epoch == epoch) else {
+            return self.want(Look::List);
+        };
+        let now = Instant::now();
+        let id = match (what, result) {
+            (_, Settled::LeaseLost) => return self.lost(partition_id, "lease_lost"),
+            (Settling::Release { why }, Settled::Done) => return self.on_released(partition_id, why),
+            (Settling::Charge { id, offset, attempts, reason, delay }, Settled::Done) => {
+                let failure = Failure { attempts, reason, retry_at: now + delay };
+                let gate = match Verdict::of(attempts, settings.max_attempts, settings.on_failure) {
+                    Verdict::Block => Gate::Blocked,
+                    Verdict::Retry | Verdict::DeadLetter | Verdict::Skip => Gate::Until(failure.retry_at),
+                };
+                held.lane.on_charged(offset, failure, gate);
+                id
+            }
+            (Settling::GiveUp { id, offset }, Settled::Done) => {
+                tracing::warn!(
+                    group.name = self.name, partition = held.number, %offset, policy = settings.on_failure.as_str(),
+                    "message given up"
+                );
+                held.lane.on_given_up(offset, now);
+                id
+            }
+        };
+        if let Some(id) = id {
+            self.confirm(partition_id, id);
+        }
+        self.commit_if_dirty(partition_id);
+        self.release_if_drained(partition_id);
+        self.pump_lane(partition_id);
+    }
+
+    /// A lane is free, with everything that was done of it.
+    fn on_released(&mut self, partition_id: PartitionId, why: &'static str) {
+        let confirms = self.lanes.get_mut(&partition_id).map(|held| std::mem::take(&mut held.confirms));
+        for (_, id) in confirms.into_iter().flatten() {
+            self.confirm(partition_id, id);
+        }
+        self.forget(partition_id, why);
+        self.want(Look::Assign);
+    }
+}
+
+/// What follows from a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Retry,
+    DeadLetter,
+    Block,
+    Skip,
+}
+
+impl Verdict {
+    fn of(attempts: u32, max_attempts: u32, policy: FailurePolicy) -> Self {
+        match policy {
+            _ if attempts < max_attempts => Verdict::Retry,
+            FailurePolicy::DeadLetter => Verdict::DeadLetter,
+            FailurePolicy::Block => Verdict::Block,
+            FailurePolicy::Skip => Verdict::Skip,
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Feeding lanes: from the hot tail, or from the segments when behind; within credit, within the outbox, in order.
+//!
+//! One batch per lane and turn, so that the lanes of a session share its credit. A lane that cannot send waits for what it
+//! lacks (growth, credit, room, a moment), and nobody waits for it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use laneway_client::ErrorCode;
+use laneway_client::wire::record::BatchHeader;
+use laneway_client::wire::{BrokerFrame, ErrorFrame};
+
+use super::lane::Sendable;
+use super::ranges::Ranges;
+use super::task::{GroupTask, Held, Look};
+use crate::broker::hot_tail::{Found, HotTails};
+use crate::broker::reader::ReadError;
+use crate::broker::slab::{Piece, Slab};
+use crate::ids::{Epoch, Offset, PartitionId, SessionId};
+use crate::limits::COMMIT_RETRY_PAUSE;
+use crate::store::messages::Message;
+
+/// Whether a lane has sent a batch, and so may send another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Sent,
+    Waits,
+}
+
+/// What a lane finds at its cursor.
+enum Source {
+    Pieces(Vec<Piece>),
+    /// Nothing there yet.
+    Dry,
+    /// It has to be read from the segments.
+    Behind,
+}
+
+impl GroupTask {
+    /// Partitions have grown.
+    pub(super) fn on_grown(&mut self) {
+        for partition_id in self.wake.take() {
+            if let Some(held) = self.lanes.get_mut(&partition_id) {
+                held.dry_at = None;
+                self.pump_lane(partition_id);
+            }
+        }
+    }
+
+    pub(super) fn on_credit(&mut self, session_id: SessionId, messages: u32, bytes: u64) {
+        let Some(member) = self.members.get_mut(&session_id) else { return };
+        match member.credit.add(messages, bytes) {
+            Ok(()) => self.pump_member(session_id),
+            Err(error) => {
+                let mut frame = ErrorFrame::new(ErrorCode::InvalidCredit, error.to_string());
+                frame.subscription = Some(member.subscription);
+                if let Some(outbox) = &member.outbox {
+                    outbox.push(BrokerFrame::Error(Box::new(frame)));
+                }
+            }
+        }
+    }
+
+    pub(super) fn pump_all(&mut self) {
+        let sessions: Vec<SessionId> = self.members.keys().copied().collect();
+        sessions.into_iter().for_each(|session_id| self.pump_member(session_id));
+    }
+
+    /// Tries those again whose outbox was full.
+    pub(super) fn pump_stalled(&mut self) {
+        for session_id in std::mem::take(&mut self.stalled) {
+            self.pump_member(session_id);
+        }
+    }
+
+    /// Sends what all lanes of a session can send, one batch each in turn.
+    pub(super) fn pump_member(&mut self, session_id: SessionId) {
+        let Some(member) = self.members.get(&session_id) else { return };
+        let after = member.next_lane.unwrap_or(PartitionId(0));
+        let mut lanes: Vec<PartitionId> =
+            member.lanes.range(after..).chain(member.lanes.range(..after)).copied().collect();
+        while !lanes.is_empty() {
+            lanes.retain(|partition_id| self.send_batch(*partition_id) == Turn::Sent);
+        }
+    }
+
+    /// Sends what one lane can send.
+    pub(super) fn pump_lane(&mut self, partition_id: PartitionId) {
+        while self.send_batch(partition_id) == Turn::Sent {}
+    }
+
+    fn send_batch(&mut self, partition_id: PartitionId) -> Turn {
+        let now = Instant::now();
+        let turn = self.try_send(partition_id, now);
+        self.set_timer(partition_id);
+        turn
+    }
+
+    fn try_send(&mut self, partition_id: PartitionId, now: Instant) -> Turn {
+        let Some(held) = self.lanes.get_mut(&partition_id) else { return Turn::Waits };
+        let Some(member) = self.members.get_mut(&held.fence.session_id) else { return Turn::Waits };
+        let (Some(outbox), false, None) = (&member.outbox, held.releasing, held.drain_until) else {
+            return Turn::Waits;
+        };
+        let Some(sendable) = held.lane.sendable(now) else {
+            if held.lane.has_too_many_gaps() && !std::mem::replace(&mut held.told_gaps, true) {
+                let detail = "too many single acks wait for messages before them: nothing more is sent until those are acknowledged";
+                let mut frame = ErrorFrame::new(ErrorCode::TooManyGaps, detail);
+                frame.subscription = Some(member.subscription);
+                frame.partition = Some(held.number);
+                outbox.push(BrokerFrame::Error(Box::new(frame)));
+            }
+            return Turn::Waits;
+        };
+        held.told_gaps = false;
+        let Some(room) = member.credit.room() else {
+            member.next_lane = Some(partition_id);
+            return Turn::Waits;
+        };
+        if !outbox.has_room() {
+            member.next_lane = Some(partition_id);
+            self.stalled.insert(held.fence.session_id);
+            return Turn::Waits;
+        }
+        if !self.surroundings.lease.is_trusted() {
+            self.distrusted = true;
+            return Turn::Waits;
+        }
+        let messages = sendable.messages.min(room.messages).min(member.batch.max_messages);
+        let bytes = room.bytes.min(member.batch.max_bytes);
+        let pieces = match source(held, &self.surroundings.tails, sendable, messages, bytes) {
+            Source::Pieces(pieces) => without_done(pieces, held.lane.acked()),
+            Source::Dry => return Turn::Waits,
+            Source::Behind => {
+                held.fetching = true;
+                self.effects.fetch(partition_id, held.fence.epoch, sendable.from);
+                return Turn::Waits;
+            }
+        };
+        let found: usize = pieces.iter().map(Piece::len).sum();
+        if found < member.batch.min_messages.min(messages) && held.is_short(now, member.batch.max_wait) {
+            return Turn::Waits;
+        }
+        let (Some(first), Some(last)) = (pieces.first().map(Piece::first), pieces.last().map(Piece::end))
+        else {
+            return Turn::Waits;
+        };
+        held.short_since = None;
+        let header = BatchHeader {
+            subscription: member.subscription,
+            partition: held.number,
+            epoch: held.fence.epoch.0,
+            round: held.lane.round,
+            attempts: held.lane.attempts_between(first, last),
+        };
+        let bytes = outbox.push_batch(header, pieces, Some(held.log.clone()));
+        member.credit.spend(found, bytes);
+        held.lane.on_sent(last, now);
+        Turn::Sent
+    }
+
+    /// Messages of a lane that was behind.
+    pub(super) fn on_fetched(
+        &mut self,
+        partition_id: PartitionId,
+        epoch: Epoch,
+        from: Offset,
+        result: Result<Vec<Message>, ReadError>,
+    ) {
+        let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| held.fence.epoch == epoch) else {
+            return;
+        };
+        held.fetching = false;
+        match result {
+            Ok(messages) => {
+                held.fetched = Slab::new(messages).map(Arc::new);
+                held.dry_at = held.fetched.is_none().then_some(from);
+                self.pump_lane(partition_id);
+            }
+            // Retention has overtaken it: a new grant tells the client what is lost.
+            Err(ReadError::OutOfRange { .. }) => self.release(partition_id, "retention"),
+            Err(ReadError::UnknownPartition) => self.want(Look::List),
+            Err(ReadError::Store(error)) => {
+                tracing::debug!(%error, "a lane is fed later");
+                held.retry_at = Some(Instant::now() + COMMIT_RETRY_PAUSE);
+                self.set_timer(partition_id);
+            }
+        }
+    }
+
+    /// Something about a lane is due.
+    pub(super) fn on_moment(&mut self, partition_id: PartitionId, now: Instant) {
+        let ack_deadline = self.group.settings.ack_deadline;
+        let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| !held.releasing) else { return };
+        held.retry_at = held.retry_at.filter(|moment| *moment > now);
+        if held.drain_until.is_some_and(|until| until <= now) {
+            return self.release(partition_id, "moved");
+        }
+        if held.overdue_at(ack_deadline, now).is_some_and(|moment| moment <= now) {
+            let session_id = held.fence.session_id;
+            return self.crash(partition_id, "ack_deadline", Some(session_id));
+        }
+        self.commit_if_dirty(partition_id);
+        self.pump_lane(partition_id);
+        self.set_timer(partition_id);
+    }
+
+    /// Lists the lane under the next moment at which something about it may be due. A moment that proves too early is
+    /// harmless, so it is only ever moved forward in time when it fires.
+    pub(super) fn set_timer(&mut self, partition_id: PartitionId) {
+        let (settings, now) = (&self.group.settings, Instant::now());
+        let Some(held) = self.lanes.get_mut(&partition_id) else { return };
+        let max_wait = self.members.get(&held.fence.session_id).map(|member| member.batch.max_wait);
+        let short = held.short_since.zip(max_wait).map(|(since, max_wait)| since + max_wait);
+        let commit = (held.lane.is_dirty() && !held.committing).then_some(now + COMMIT_RETRY_PAUSE);
+        let overdue = held.overdue_at(settings.ack_deadline, now);
+        let moments = [held.lane.next_moment(), held.drain_until, short, commit, overdue, held.retry_at];
+        let Some(moment) = moments.into_iter().flatten().min() else { return };
+        if held.timer.is_none_or(|listed| moment < listed) {
+            if let Some(listed) = held.timer.replace(moment) {
+                self.timers.remove(&(listed, partition_id));
+            }
+            self.timers.insert((moment, partition_id));
+        }
+    }
+}
+
+fn source(held: &mut Held, tails: &HotTails, sendable: Sendable, messages: usize, bytes: u64) -> Source {
+    let from = sendable.from;
+    if let Some(slab) = held.fetched.as_ref().filter(|slab| slab.first() <= from && from < slab.end()) {
+        return Source::Pieces(vec![Slab::piece(slab, from, messages, bytes)]);
+    }
+    held.fetched = None;
+    match tails.find(held.fence.partition_id, from, messages, bytes) {
+        Found::Pieces(pieces) => Source::Pieces(pieces),
+        Found::AtEnd => Source::Dry,
+        Found::Behind if held.fetching || held.dry_at == Some(from) || held.retry_at.is_some() => Source::Dry,
+        Found::Behind => Source::Behind,
+    }
+}
+
+/// Leaves out what is done already.
+fn without_done(pieces: Vec<Piece>, done: &Ranges) -> Vec<Piece> {
+    if done.is_empty() {
+        return pieces;
+    }
+    let mut left = Vec::new();
+    for piece in pieces {
+        let mut from = done.after(piece.first());
+        while from < piece.end() {
+            let to = done.before(from).unwrap_or(piece.end()).min(piece.end());
+            left.push(piece.cut(from, to));
+            from = done.after(to);
+        }
+    }
+    left
+}

@@ -1,0 +1,234 @@
+//! What a group has done beside its loop, and what comes back. Each effect is a task of its own, bounded by what the store
+//! has connections for.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use super::{Surroundings, assignment};
+use crate::broker::appender::CommitError;
+use crate::broker::reader::ReadError;
+use crate::ids::{BrokerId, Epoch, GroupId, Offset, PartitionId, SessionId};
+use crate::limits::{CATCH_UP_BYTES, CATCH_UP_MESSAGES, EFFECT_RETRY_PAUSE};
+use crate::store::Error;
+use crate::store::lanes::{DeadLetter, Fence, LaneRow, ResumeAt, Settled, Settlement};
+use crate::store::messages::{Message, ReadLimit};
+
+/// What comes back to the loop.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The lanes as they are; `None`: the group is gone.
+    Listed(Result<Option<Vec<LaneRow>>, Error>),
+    Acquired(Result<Vec<ResumeAt>, Error>),
+    /// A commit of a lane was written, or its lease is lost.
+    Committed {
+        partition_id: PartitionId,
+        epoch: Epoch,
+        number: i64,
+        result: Result<(), CommitError>,
+    },
+    /// Messages of a lane that is behind.
+    Fetched {
+        partition_id: PartitionId,
+        epoch: Epoch,
+        from: Offset,
+        result: Result<Vec<Message>, ReadError>,
+    },
+    /// A failure was written down, a message given up, or a lane released.
+    Settled {
+        partition_id: PartitionId,
+        epoch: Epoch,
+        what: Settling,
+        result: Settled,
+    },
+    /// Members were entered again under the broker's new id.
+    Rejoined,
+}
+
+/// What a settlement was about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Settling {
+    /// The message is tried again after a while.
+    Charge { id: Option<u64>, offset: Offset, attempts: u32, reason: String, delay: Duration },
+    /// The message is given up.
+    GiveUp { id: Option<u64>, offset: Offset },
+    /// The lane is free, for this reason.
+    Release { why: &'static str },
+}
+
+/// Sends effects off, and collects what comes back.
+#[derive(Debug, Clone)]
+pub(super) struct Effects {
+    pub surroundings: Surroundings,
+    pub group_id: GroupId,
+    pub events: mpsc::Sender<Event>,
+}
+
+impl Effects {
+    fn spawn(&self, effect: impl Future<Output = Event> + Send + 'static) {
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            let event = effect.await;
+            let _group_has_ended = events.send(event).await;
+        });
+    }
+
+    /// Decides anew who gets which lane.
+    pub fn assign(&self) {
+        let (Surroundings { store, drain, .. }, group_id) = (self.surroundings.clone(), self.group_id);
+        self.spawn(
+            async move { Event::Listed(store.groups_assign(group_id, drain, assignment::assign).await) },
+        );
+    }
+
+    /// Looks at the lanes as they are.
+    pub fn list(&self) {
+        let (store, group_id) = (self.surroundings.store.clone(), self.group_id);
+        self.spawn(async move { Event::Listed(store.lanes_list(group_id).await.map(Some)) });
+    }
+
+    /// Acquires free lanes for our sessions; `held` are lanes that they hold already, and only have to be read.
+    pub fn acquire(&self, broker_id: BrokerId, free: Vec<LaneRow>, held: Vec<PartitionId>) {
+        let (store, group_id) = (self.surroundings.store.clone(), self.group_id);
+        self.spawn(async move {
+            let acquired = async {
+                let mut lanes = match free.is_empty() {
+                    true => Vec::new(),
+                    false => store.lanes_acquire(group_id, broker_id, &free).await?,
+                };
+                if !held.is_empty() {
+                    lanes.extend(store.lanes_resume_at(group_id, &held).await?);
+                }
+                Ok(lanes)
+            };
+            Event::Acquired(acquired.await)
+        });
+    }
+
+    /// Reads messages of a lane that is behind the hot tail.
+    pub fn fetch(&self, partition_id: PartitionId, epoch: Epoch, from: Offset) {
+        let (reader, catch_up) = (self.surroundings.reader.clone(), self.surroundings.catch_up.clone());
+        self.spawn(async move {
+            let _permit = catch_up.acquire().await;
+            let limit = ReadLimit { messages: CATCH_UP_MESSAGES, bytes: CATCH_UP_BYTES };
+            let result = reader.read(partition_id, from, limit).await;
+            Event::Fetched { partition_id, epoch, from, result }
+        });
+    }
+
+    /// Commits what is done of a lane, with the next flush of its partition.
+    pub fn commit(
+        &self,
+        fence: Fence,
+        commit: crate::store::lanes::Commit,
+        urgency: crate::broker::appender::Urgency,
+    ) {
+        let Fence { partition_id, epoch, .. } = fence;
+        let number = commit.number;
+        let answer = self.surroundings.appender.commit(fence, commit, urgency);
+        self.spawn(async move {
+            let result = match answer {
+                Ok(answer) => answer.await.unwrap_or(Err(CommitError::Stopping)),
+                Err(error) => Err(error),
+            };
+            Event::Committed { partition_id, epoch, number, result }
+        });
+    }
+
+    /// Settles a lane, for as long as it takes: only its fence can end it.
+    pub fn settle(&self, fence: Fence, settlement: Settlement, give_up: Option<GiveUp>, what: Settling) {
+        let surroundings = self.surroundings.clone();
+        self.spawn(async move {
+            let result = settle(&surroundings, &fence, settlement, give_up).await;
+            Event::Settled { partition_id: fence.partition_id, epoch: fence.epoch, what, result }
+        });
+    }
+
+    /// Forgets commits that newer ones have replaced.
+    pub fn thin(&self, fence: Fence, since: i64, before: i64) {
+        let store = self.surroundings.store.clone();
+        tokio::spawn(async move {
+            if let Err(error) = store.lane_commits_thin(&fence, since, before).await {
+                tracing::debug!(%error, "old commits stay for now");
+            }
+        });
+    }
+
+    /// Enters members again, after the broker was buried and has a new id.
+    pub fn rejoin(&self, broker_id: BrokerId, members: Vec<(SessionId, Vec<u8>, String)>) {
+        let (store, group_id) = (self.surroundings.store.clone(), self.group_id);
+        self.spawn(async move {
+            for (session_id, hash, terms) in members {
+                while let Err(error) =
+                    store.members_join(group_id, session_id, broker_id, &hash, &terms).await
+                {
+                    tracing::debug!(%error, "a member is entered again in a moment");
+                    tokio::time::sleep(EFFECT_RETRY_PAUSE).await;
+                }
+            }
+            Event::Rejoined
+        });
+    }
+
+    /// A member has left.
+    pub fn leave(&self, session_id: SessionId) {
+        let (store, group_id) = (self.surroundings.store.clone(), self.group_id);
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            if let Err(error) = store.members_leave(group_id, session_id).await {
+                tracing::debug!(%error, "a member has left, and its row goes with its session");
+            }
+            let _group_has_ended = events.send(Event::Rejoined).await;
+        });
+    }
+}
+
+/// A message that the group gives up, to be read before it is written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct GiveUp {
+    pub offset: Offset,
+    pub attempts: u32,
+    pub reason: String,
+}
+
+async fn settle(
+    surroundings: &Surroundings,
+    fence: &Fence,
+    mut settlement: Settlement,
+    give_up: Option<GiveUp>,
+) -> Settled {
+    let started = Instant::now();
+    loop {
+        let done = async {
+            if let Some(give_up) = &give_up {
+                settlement.dead_letter = read_dead_letter(surroundings, fence, give_up).await?;
+            }
+            surroundings.store.lane_settle(fence, &settlement).await
+        };
+        match done.await {
+            Ok(settled) => return settled,
+            Err(error) => {
+                tracing::warn!(%error, partition = %fence.partition_id, waited = ?started.elapsed(), "a lane is settled later");
+                tokio::time::sleep(EFFECT_RETRY_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// `None`: retention was faster, and there is nothing left to keep.
+async fn read_dead_letter(
+    surroundings: &Surroundings,
+    fence: &Fence,
+    give_up: &GiveUp,
+) -> Result<Option<DeadLetter>, Error> {
+    let limit = ReadLimit { messages: 1, bytes: 1 };
+    let GiveUp { offset, attempts, reason } = give_up.clone();
+    match surroundings.reader.read(fence.partition_id, offset, limit).await {
+        Ok(messages) => Ok(messages
+            .into_iter()
+            .find(|message| message.offset == offset)
+            .map(|message| DeadLetter { message, attempts, reason })),
+        Err(ReadError::Store(error)) => Err(error),
+        Err(ReadError::OutOfRange { .. } | ReadError::UnknownPartition) => Ok(None),
+    }
+}

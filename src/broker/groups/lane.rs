@@ -1,0 +1,362 @@
+//! One lane in the hands of its holder: cursor, in-flight window, rounds, failures. Pure: time comes as an argument.
+//!
+//! Everything below `committed` is done, `acked` is done beyond it, everything below `cursor` was sent in this round or is
+//! done. What was sent and is not done is in flight.
+//! Invariant: within a round offsets are sent rising, without gaps apart from those that are done.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::ranges::Ranges;
+use crate::ids::Offset;
+use crate::limits::{LANE_GAPS_MAX, LANE_IN_FLIGHT_MAX, LANE_ROUNDS_REMEMBERED};
+use crate::store::lanes::{Commit, ResumeAt};
+
+/// A message that has failed and is not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub attempts: u32,
+    pub reason: String,
+    /// Not before this moment again.
+    pub retry_at: Instant,
+}
+
+/// What keeps a lane from sending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    Open,
+    /// A failure is being written down; what follows from it comes then.
+    Settling,
+    /// A message waits for its next try.
+    Until(Instant),
+    /// A message has failed too often and the group's policy is to stop at it.
+    Blocked,
+}
+
+/// Why an ack or a nack does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AckError {
+    /// The round has ended, and what it names is void.
+    #[error("round {round} has ended: only what lies below offset {below} still counts")]
+    StaleRound { round: u32, below: Offset },
+    /// It was never sent.
+    #[error("offsets from {sent} on have not been sent")]
+    BeyondSent { sent: Offset },
+    /// It is done already.
+    #[error("offset {offset} is done already")]
+    Done { offset: Offset },
+}
+
+/// How much may be sent now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sendable {
+    pub from: Offset,
+    pub messages: usize,
+}
+
+/// A lane that this broker holds for one of its sessions.
+#[derive(Debug)]
+pub struct Lane {
+    pub round: u32,
+    pub gate: Gate,
+    committed: Offset,
+    acked: Ranges,
+    cursor: Offset,
+    /// The furthest that was ever sent in this epoch: what may be acknowledged.
+    sent: Offset,
+    /// From which offset on each ended round is void, the newest last.
+    void_from: VecDeque<(u32, Offset)>,
+    /// Below this, one message at a time.
+    suspect_until: Offset,
+    failed: BTreeMap<Offset, Failure>,
+    /// Since when the oldest message in flight has been the oldest.
+    oldest_since: Instant,
+    commits: i64,
+    dirty: bool,
+}
+
+impl Lane {
+    /// A lane that was just acquired; `now` is the moment for the delays that it has inherited.
+    pub fn new(at: &ResumeAt, now: Instant) -> Self {
+        let mut acked = Ranges::from_pairs(at.acked.iter().copied());
+        let committed = acked.settle(at.committed.max(at.start_offset));
+        let failure = |failed: &crate::store::lanes::Failed| Failure {
+            attempts: failed.attempts,
+            reason: failed.reason.clone(),
+            retry_at: now + failed.retry_in,
+        };
+        Self {
+            round: 1,
+            gate: Gate::Open,
+            committed,
+            acked,
+            cursor: committed,
+            sent: committed,
+            void_from: VecDeque::new(),
+            suspect_until: at.suspect_until,
+            failed: at.failed.iter().map(|failed| (failed.offset, failure(failed))).collect(),
+            oldest_since: now,
+            commits: 0,
+            dirty: committed > at.committed,
+        }
+    }
+
+    pub fn committed(&self) -> Offset {
+        self.committed
+    }
+
+    pub fn acked(&self) -> &Ranges {
+        &self.acked
+    }
+
+    #[cfg(test)]
+    pub fn cursor(&self) -> Offset {
+        self.cursor
+    }
+
+    /// Messages that were sent in this round and are not done.
+    pub fn in_flight(&self) -> i64 {
+        (self.cursor.0 - self.committed.0) - self.acked.count_below(self.cursor)
+    }
+
+    /// The oldest message in flight.
+    pub fn oldest_in_flight(&self) -> Option<Offset> {
+        (self.in_flight() > 0).then_some(self.committed)
+    }
+
+    /// The only message in flight, if it is alone and was sent alone because its neighbourhood is suspect.
+    pub fn suspect_in_flight(&self) -> Option<Offset> {
+        (self.in_flight() == 1 && self.committed < self.suspect_until).then_some(self.committed)
+    }
+
+    /// Below this, one message at a time.
+    pub fn suspect_until(&self) -> Offset {
+        self.suspect_until
+    }
+
+    /// Everything that was sent is suspect if its consumer has died on it.
+    pub fn suspect_until_now(&self) -> Offset {
+        match self.in_flight() {
+            0 => self.suspect_until,
+            _ => self.suspect_until.max(self.cursor),
+        }
+    }
+
+    /// Whether so many single acks are waiting for those before them that nothing more is sent.
+    pub fn has_too_many_gaps(&self) -> bool {
+        self.acked.len() >= LANE_GAPS_MAX
+    }
+
+    /// What may be sent now; `None`: nothing, until something happens or [`Lane::next_moment`] comes.
+    pub fn sendable(&mut self, now: Instant) -> Option<Sendable> {
+        if let Gate::Until(moment) = self.gate
+            && moment <= now
+        {
+            self.gate = Gate::Open;
+        }
+        let in_flight = self.in_flight();
+        if self.gate != Gate::Open || self.has_too_many_gaps() || in_flight >= LANE_IN_FLIGHT_MAX {
+            return None;
+        }
+        self.cursor = self.acked.after(self.cursor);
+        if let Some(failure) = self.failed.get(&self.cursor)
+            && failure.retry_at > now
+        {
+            if in_flight == 0 {
+                self.gate = Gate::Until(failure.retry_at);
+            }
+            return None;
+        }
+        let next_failure = self.failed.range(self.cursor.plus(1)..).next();
+        let until_failure = next_failure
+            .filter(|(_, failure)| failure.retry_at > now)
+            .map_or(i64::MAX, |(offset, _)| offset.0 - self.cursor.0);
+        if in_flight > 0 && self.committed < self.suspect_until {
+            return None;
+        }
+        let messages = match self.cursor < self.suspect_until {
+            true => 1,
+            false => (LANE_IN_FLIGHT_MAX - in_flight).min(until_failure),
+        };
+        Some(Sendable { from: self.cursor, messages: messages as usize })
+    }
+
+    /// Messages up to an offset were handed to the session.
+    pub fn on_sent(&mut self, next: Offset, now: Instant) {
+        if self.in_flight() == 0 {
+            self.oldest_since = now;
+        }
+        self.cursor = next;
+        self.sent = self.sent.max(next);
+    }
+
+    /// Acknowledges everything below `next`, and single ranges. Nothing counts unless all of it may.
+    pub fn on_ack(
+        &mut self,
+        round: u32,
+        next: Option<Offset>,
+        ranges: &[(Offset, Offset)],
+        now: Instant,
+    ) -> Result<(), AckError> {
+        let bound = self.void_bound(round);
+        let furthest = ranges.iter().map(|range| range.1).chain(next).max().unwrap_or(Offset::ZERO);
+        let sent = self.sent_in(round);
+        if furthest > sent {
+            return Err(AckError::BeyondSent { sent });
+        }
+        let clip = |offset: Offset| bound.map_or(offset, |bound| offset.min(bound));
+        let before = self.committed;
+        if let Some(next) = next {
+            self.acked.insert(self.committed, clip(next));
+        }
+        for (from, to) in ranges {
+            self.acked.insert((*from).max(self.committed), clip(*to));
+        }
+        self.committed = self.acked.settle(self.committed);
+        self.cursor = self.cursor.max(self.committed);
+        self.failed = self.failed.split_off(&self.committed);
+        let acked = &self.acked;
+        self.failed.retain(|offset, _| !acked.contains(*offset));
+        self.dirty = true;
+        if self.committed != before {
+            self.oldest_since = now;
+        }
+        match bound {
+            Some(below) if furthest > below => Err(AckError::StaleRound { round, below }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// How far a round has got; of those that have ended only what is void is remembered.
+    fn sent_in(&self, round: u32) -> Offset {
+        if round == self.round { self.cursor } else { self.sent }
+    }
+
+    /// From which offset on acks of a round are void; `None`: it is the current one.
+    fn void_bound(&self, round: u32) -> Option<Offset> {
+        if round == self.round {
+            return None;
+        }
+        let later = self.void_from.iter().filter(|(ended, _)| *ended >= round);
+        let known = round < self.round && self.void_from.front().is_some_and(|(oldest, _)| *oldest <= round);
+        match known {
+            true => later.map(|(_, offset)| *offset).min(),
+            false => Some(Offset::ZERO), // too long ago, or never begun
+        }
+    }
+
+    /// Whether a nack of an offset counts.
+    pub fn check_nack(&self, round: u32, offset: Offset) -> Result<(), AckError> {
+        if let Some(below) = self.void_bound(round).filter(|below| offset >= *below) {
+            return Err(AckError::StaleRound { round, below });
+        }
+        let sent = self.sent_in(round);
+        if offset >= sent {
+            return Err(AckError::BeyondSent { sent });
+        }
+        if offset < self.committed || self.acked.contains(offset) {
+            return Err(AckError::Done { offset });
+        }
+        Ok(())
+    }
+
+    /// How often a message has failed, if it fails now too.
+    pub fn attempts_after_failure(&self, offset: Offset) -> u32 {
+        self.failed.get(&offset).map_or(0, |failure| failure.attempts).saturating_add(1)
+    }
+
+    /// The session came back: everything is sent again in the next round, and what it has done meanwhile still counts.
+    pub fn restart(&mut self) {
+        self.end_round(self.sent, self.gate);
+    }
+
+    /// Ends the round: what is in flight from `void_from` on is void, and delivery goes on at the first message that is
+    /// not done, once the gate opens.
+    pub fn end_round(&mut self, void_from: Offset, gate: Gate) {
+        self.void_from.push_back((self.round, void_from));
+        while self.void_from.len() > LANE_ROUNDS_REMEMBERED {
+            self.void_from.pop_front();
+        }
+        self.round += 1;
+        self.cursor = self.committed;
+        self.gate = gate;
+    }
+
+    /// A failure was written down: the message is tried again when the gate opens.
+    pub fn on_charged(&mut self, offset: Offset, failure: Failure, gate: Gate) {
+        self.gate = gate;
+        self.failed.insert(offset, failure);
+    }
+
+    /// A message was given up: it is done.
+    pub fn on_given_up(&mut self, offset: Offset, now: Instant) {
+        self.failed.remove(&offset);
+        self.acked.insert(offset, offset.plus(1));
+        self.committed = self.acked.settle(self.committed);
+        self.cursor = self.cursor.max(self.committed);
+        self.oldest_since = now;
+        self.dirty = true;
+        self.gate = Gate::Open;
+    }
+
+    /// The failures among messages that are about to be sent.
+    pub fn attempts_between(&self, from: Offset, to: Offset) -> Vec<(i64, u32)> {
+        self.failed.range(from..to).map(|(offset, failure)| (offset.0, failure.attempts)).collect()
+    }
+
+    /// The client is still at work on the oldest message.
+    pub fn on_progress(&mut self, now: Instant) {
+        self.oldest_since = now;
+    }
+
+    /// When the oldest message in flight is overdue, if it was written to the socket at `written_at`.
+    pub fn deadline(&self, written_at: Instant, ack_deadline: Duration) -> Instant {
+        self.oldest_since.max(written_at) + ack_deadline
+    }
+
+    /// What is to be committed, if anything is new.
+    pub fn take_commit(&mut self) -> Option<Commit> {
+        std::mem::take(&mut self.dirty).then(|| self.next_commit())
+    }
+
+    /// The state as a commit, numbered after all before it.
+    pub fn next_commit(&mut self) -> Commit {
+        self.commits += 1;
+        Commit { number: self.commits, committed: self.committed, acked: self.acked.to_multirange() }
+    }
+
+    /// As [`Lane::next_commit`], as if one more message were done.
+    pub fn commit_without(&mut self, offset: Offset) -> Commit {
+        let mut acked = self.acked.clone();
+        acked.insert(offset, offset.plus(1));
+        let committed = acked.settle(self.committed);
+        self.commits += 1;
+        Commit { number: self.commits, committed, acked: acked.to_multirange() }
+    }
+
+    /// The number that the next commit will have.
+    pub fn next_number(&self) -> i64 {
+        self.commits + 1
+    }
+
+    /// Something must still be committed, although it was taken.
+    pub fn mark_dirty(&mut self) {
+        self.dirty = true;
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    /// When something has to be looked at without anything happening.
+    pub fn next_moment(&self) -> Option<Instant> {
+        match self.gate {
+            Gate::Until(moment) => Some(moment),
+            Gate::Open | Gate::Settling | Gate::Blocked => None,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "lane_tests.rs"]
+mod tests;

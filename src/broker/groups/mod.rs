@@ -1,0 +1,340 @@
+//! Groups: who consumes what, in which order, and how far they are.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `mod` | the way in: subscribing, and the requests of sessions |
+//! | `task` | one group on this broker: its members and lanes, the loop |
+//! | `reconcile` | table state against memory: who gets, drains and loses lanes |
+//! | `deliver` | feeding lanes from the hot tail or the segments, within credit |
+//! | `answer` | acks, nacks, progress, credit, and what follows from failures |
+//! | `effects` | what is done beside the loop, in the database |
+//! | `lane`, `ranges`, `credit`, `assignment`, `backoff`, `settings` | the rules; pure |
+//!
+//! One task per group and broker owns everything about the lanes that this broker's sessions hold. It never waits for the
+//! database: what has to be read or written is done beside it and comes back as an event.
+
+mod answer;
+mod assignment;
+mod backoff;
+mod credit;
+mod deliver;
+mod effects;
+mod lane;
+mod ranges;
+mod reconcile;
+pub mod settings;
+mod start;
+mod task;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use laneway_client::wire::{
+    self, Ack, BatchOptions, BrokerFrame, CreditGrant, Nack, Progress, ResumedLane, Start, WantedSettings,
+};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+pub use credit::{Credit, InvalidCredit};
+use settings::{InvalidSetting, Mismatch};
+pub use start::{Terms, batch_limits};
+use task::GroupTask;
+
+use super::appender::AppenderHandle;
+use super::hot_tail::HotTails;
+use super::lease::Lease;
+use super::outbox::Outbox;
+use super::reader::{ReadError, Reader};
+use super::topics::{TopicError, Topics};
+use crate::ids::{GroupId, SessionId};
+use crate::limits::{CATCH_UP_READS_MAX, GROUP_REQUESTS_MAX};
+use crate::store::groups::{Group, GroupSettings};
+use crate::store::listen::Hints;
+use crate::store::topics::Topic;
+use crate::store::{Error, Store};
+
+/// Why a session does not become a member.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SubscribeError {
+    #[error(transparent)]
+    Topic(#[from] TopicError),
+    #[error(transparent)]
+    Setting(#[from] InvalidSetting),
+    #[error("{0}; the settings of a group are the same for all its members")]
+    Mismatch(#[from] Mismatch),
+    #[error("start: {reason}")]
+    Start { reason: String },
+    #[error("batch.{field}: {rule}")]
+    Batch { field: &'static str, rule: &'static str },
+    #[error(transparent)]
+    Credit(#[from] InvalidCredit),
+    #[error("this session is a member of the group already")]
+    AlreadySubscribed,
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Store(#[from] Error),
+    #[error("the broker has no lease at the moment; try again")]
+    NoLease,
+}
+
+/// What batches of a subscription look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchLimits {
+    pub max_messages: usize,
+    pub max_bytes: u64,
+    pub min_messages: usize,
+    pub max_wait: Duration,
+}
+
+/// What a session subscribes with.
+#[derive(Debug, Clone)]
+pub struct Subscription {
+    /// Of the `subscribe` that is answered before the first lane can come; absent when a session comes back.
+    pub id: Option<u64>,
+    pub session_id: SessionId,
+    /// SHA-256 of its resume token.
+    pub resume_hash: Vec<u8>,
+    /// Its number within the session.
+    pub number: u32,
+    pub group: String,
+    pub topic: String,
+    pub start: Option<Start>,
+    pub credit: CreditGrant,
+    pub batch: BatchOptions,
+    pub settings: WantedSettings,
+    pub outbox: Outbox,
+}
+
+/// A session has become a member.
+#[derive(Debug, Clone)]
+pub struct Subscribed {
+    pub group: GroupHandle,
+    pub partitions: u32,
+    pub settings: GroupSettings,
+}
+
+/// How a session leaves a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leaving {
+    /// It has asked to: what is in flight may still be acknowledged for a while.
+    Drain,
+    /// Its client has closed the connection in order: at once.
+    Closed,
+    /// Its connection was lost or fell silent: what was in flight is suspect.
+    Crashed,
+}
+
+/// What a session asks of a group.
+#[derive(Debug)]
+enum Request {
+    Join {
+        member: Box<task::Member>,
+    },
+    /// The connection is lost, but may come back: nothing is sent meanwhile.
+    Detach {
+        session_id: SessionId,
+    },
+    /// It came back: delivery restarts at the first message that is not done.
+    Attach {
+        session_id: SessionId,
+        outbox: Outbox,
+        reply: oneshot::Sender<Vec<ResumedLane>>,
+    },
+    /// Answered when the session holds no lane any more.
+    Leave {
+        session_id: SessionId,
+        leaving: Leaving,
+        reply: oneshot::Sender<()>,
+    },
+    Ack {
+        session_id: SessionId,
+        ack: Ack,
+    },
+    Nack {
+        session_id: SessionId,
+        nack: Nack,
+    },
+    Progress {
+        session_id: SessionId,
+        progress: Progress,
+    },
+    Credit {
+        session_id: SessionId,
+        messages: u32,
+        bytes: u64,
+    },
+}
+
+/// The way to one group. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct GroupHandle {
+    pub group_id: GroupId,
+    requests: mpsc::Sender<Request>,
+}
+
+impl GroupHandle {
+    async fn send(&self, request: Request) {
+        // A group ends only when it has no member; then nobody can be asking.
+        let _group_is_gone = self.requests.send(request).await;
+    }
+
+    pub async fn ack(&self, session_id: SessionId, ack: Ack) {
+        self.send(Request::Ack { session_id, ack }).await;
+    }
+
+    pub async fn nack(&self, session_id: SessionId, nack: Nack) {
+        self.send(Request::Nack { session_id, nack }).await;
+    }
+
+    pub async fn progress(&self, session_id: SessionId, progress: Progress) {
+        self.send(Request::Progress { session_id, progress }).await;
+    }
+
+    pub async fn credit(&self, session_id: SessionId, messages: u32, bytes: u64) {
+        self.send(Request::Credit { session_id, messages, bytes }).await;
+    }
+
+    /// The connection is lost; its lanes wait for it.
+    pub async fn detach(&self, session_id: SessionId) {
+        self.send(Request::Detach { session_id }).await;
+    }
+
+    /// The session came back on this broker. Returns its lanes: epochs kept, in the next round.
+    pub async fn attach(&self, session_id: SessionId, outbox: Outbox) -> Vec<ResumedLane> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Attach { session_id, outbox, reply }).await;
+        answer.await.unwrap_or_default()
+    }
+
+    /// Leaves; resolves when the session holds no lane of the group any more.
+    pub async fn leave(&self, session_id: SessionId, leaving: Leaving) {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Leave { session_id, leaving, reply }).await;
+        let _group_is_gone = answer.await;
+    }
+}
+
+/// What every group needs.
+#[derive(Debug, Clone)]
+pub(super) struct Surroundings {
+    pub store: Store,
+    pub appender: AppenderHandle,
+    pub tails: HotTails,
+    pub reader: Reader,
+    pub topics: Topics,
+    pub lease: Lease,
+    pub hints: Hints,
+    /// Reads of lanes that are behind: a budget of their own.
+    pub catch_up: Arc<Semaphore>,
+    /// How long a holder may finish when another session is to have its lane.
+    pub drain: Duration,
+}
+
+/// All groups of a broker. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Groups {
+    surroundings: Surroundings,
+    running: Arc<Mutex<HashMap<GroupId, GroupHandle>>>,
+}
+
+impl Groups {
+    pub(super) fn new(surroundings: Surroundings) -> Self {
+        Self { surroundings, running: Arc::default() }
+    }
+
+    /// A budget for reads of lanes that are behind.
+    pub(super) fn catch_up_budget() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(CATCH_UP_READS_MAX))
+    }
+
+    /// Makes a session a member of a group, and the group if it is the first. Lanes come as they become free.
+    pub async fn subscribe(&self, subscription: Subscription) -> Result<Subscribed, SubscribeError> {
+        let name = laneway_client::TopicName::new(subscription.topic.clone()).map_err(TopicError::from)?;
+        let topic = self.surroundings.topics.find(&name).await?;
+        let batch = start::batch_limits(&subscription.batch)?;
+        let credit = Credit::new(subscription.credit.messages, subscription.credit.bytes)?;
+        let group = self.find_or_make(&topic, &subscription).await?;
+        let terms = start::terms(&subscription);
+        let mut lease = self.surroundings.lease.clone();
+        let held = tokio::time::timeout(LEASE_PATIENCE, lease.held()).await;
+        let broker_id = held.map_err(|_| SubscribeError::NoLease)?;
+        let (session_id, hash) = (subscription.session_id, &subscription.resume_hash);
+        if !self.surroundings.store.members_join(group.group_id, session_id, broker_id, hash, &terms).await? {
+            return Err(SubscribeError::NoLease);
+        }
+        let partitions = topic.partitions.len() as u32;
+        let member = task::Member::new(&subscription, credit, batch, terms, broker_id);
+        if let Some(id) = subscription.id {
+            let (group_name, topic) = (subscription.group.clone(), topic.name.clone());
+            subscription.outbox.push(BrokerFrame::Subscribed(wire::Subscribed {
+                id,
+                subscription: subscription.number,
+                group: group_name,
+                topic,
+                partitions,
+                settings: settings::described(&group.settings),
+            }));
+        }
+        let handle = self.join(&subscription.group, &topic, &group, member).await;
+        Ok(Subscribed { group: handle, partitions, settings: group.settings })
+    }
+
+    /// Takes the memberships of a session that has come from another broker. The lanes are its own already.
+    pub async fn adopt(&self, subscription: Subscription) -> Result<Subscribed, SubscribeError> {
+        self.subscribe(subscription).await
+    }
+
+    async fn find_or_make(
+        &self,
+        topic: &Topic,
+        subscription: &Subscription,
+    ) -> Result<Group, SubscribeError> {
+        let store = &self.surroundings.store;
+        let wanted = &subscription.settings;
+        loop {
+            if let Some(group) = store.groups_find(topic.topic_id, &subscription.group).await? {
+                settings::agree(&group.settings, wanted)?;
+                return Ok(group);
+            }
+            let settings = settings::checked(wanted)?;
+            let first =
+                start::first_offsets(&self.surroundings.reader, topic, subscription.start.as_ref()).await?;
+            let made = store.groups_create(topic.topic_id, &subscription.group, &settings, &first).await?;
+            if let Some(group_id) = made {
+                tracing::info!(group.name = subscription.group, topic.name = topic.name, "group made");
+                return Ok(Group { group_id, settings });
+            } // somebody was faster: look again
+        }
+    }
+
+    /// Hands a member to the task of its group, which is started if it is not running.
+    async fn join(&self, name: &str, topic: &Arc<Topic>, group: &Group, member: task::Member) -> GroupHandle {
+        let mut request = Request::Join { member: Box::new(member) };
+        loop {
+            let handle = self.handle(name, topic, group);
+            match handle.requests.send(request).await {
+                Ok(()) => return handle,
+                Err(mpsc::error::SendError(back)) => request = back, // it has just ended: start another
+            }
+        }
+    }
+
+    fn handle(&self, name: &str, topic: &Arc<Topic>, group: &Group) -> GroupHandle {
+        let mut running = self.running.lock();
+        if let Some(handle) = running.get(&group.group_id).filter(|handle| !handle.requests.is_closed()) {
+            return handle.clone();
+        }
+        let (requests, inbox) = mpsc::channel(GROUP_REQUESTS_MAX);
+        let handle = GroupHandle { group_id: group.group_id, requests };
+        running.insert(group.group_id, handle.clone());
+        let task = GroupTask::new(self.surroundings.clone(), name.to_owned(), topic.clone(), *group, inbox);
+        let registry = Arc::downgrade(&self.running);
+        tokio::spawn(async move { task.run(registry).await });
+        handle
+    }
+}
+
+/// How long a subscribe waits for a broker that is registering.
+const LEASE_PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,365 @@
+//! Table state against memory: who joins, comes back and leaves; which lanes are acquired, drained, released and lost.
+//!
+//! Postgres decides, we remember. A lane in memory whose row says otherwise is dropped; a row that names one of our sessions
+//! is acted upon. Nothing here depends on having heard of every change: each look starts from the rows alone.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use laneway_client::wire::{
+    BrokerFrame, LaneDraining, LaneGranted, LaneReset, LaneRevoked, OffsetRange, ResumeOutcome, ResumedLane,
+};
+use tokio::sync::oneshot;
+
+use super::effects::{GiveUp, Settling};
+use super::lane::Lane;
+use super::ranges::Ranges;
+use super::task::{GroupTask, Held, Look, Member};
+use super::{Credit, Leaving};
+use crate::broker::outbox::Outbox;
+use crate::ids::{PartitionId, SessionId};
+use crate::store::Error;
+use crate::store::lanes::{Fence, LaneRow, Release, ResumeAt, Settlement};
+
+impl GroupTask {
+    pub(super) fn on_join(&mut self, member: Member) {
+        let session_id = member.session_id;
+        if self.members.contains_key(&session_id) {
+            self.release_all(session_id, Leaving::Closed);
+            self.finish_leave(session_id);
+        }
+        self.members.insert(session_id, member);
+        self.want(Look::Assign);
+    }
+
+    pub(super) fn on_detach(&mut self, session_id: SessionId) {
+        if let Some(member) = self.members.get_mut(&session_id) {
+            member.outbox = None;
+        }
+    }
+
+    /// Delivery restarts in the next round; what the client has done of the last one still counts.
+    pub(super) fn on_attach(
+        &mut self,
+        session_id: SessionId,
+        outbox: Outbox,
+        reply: oneshot::Sender<Vec<ResumedLane>>,
+    ) {
+        let Some(member) = self.members.get_mut(&session_id) else { return };
+        member.outbox = Some(outbox);
+        let first = member.first_credit;
+        member.credit = Credit::new(first.messages, first.bytes).unwrap_or(member.credit);
+        let (subscription, lanes) = (member.subscription, member.lanes.clone());
+        let mut resumed = Vec::new();
+        for partition_id in &lanes {
+            if let Some(held) = self.lanes.get_mut(partition_id).filter(|held| !held.releasing) {
+                held.lane.restart();
+                held.log = Arc::default();
+                resumed.push((held.number, held.fence.epoch.0, held.lane.round, position(&held.lane)));
+            }
+        }
+        let resumed =
+            resumed.into_iter().map(|(partition, epoch, round, (committed_offset, acked))| ResumedLane {
+                subscription,
+                group: self.name.clone(),
+                topic: self.topic.name.clone(),
+                partition,
+                outcome: ResumeOutcome::Resumed,
+                reason: None,
+                epoch,
+                round,
+                committed_offset,
+                acked,
+            });
+        let _session_is_gone = reply.send(resumed.collect());
+        self.pump_member(session_id);
+    }
+
+    pub(super) fn on_leave(&mut self, session_id: SessionId, leaving: Leaving, reply: oneshot::Sender<()>) {
+        let Some(member) = self.members.get_mut(&session_id) else {
+            return drop(reply); // gone already: that is an answer too
+        };
+        member.left = Some(reply);
+        if leaving != Leaving::Drain {
+            member.outbox = None;
+        }
+        self.effects.leave(session_id);
+        match leaving {
+            Leaving::Drain => {
+                let until = Instant::now() + self.surroundings.drain;
+                let lanes = member.lanes.clone();
+                lanes.into_iter().for_each(|partition_id| self.drain(partition_id, until));
+            }
+            Leaving::Closed | Leaving::Crashed => self.release_all(session_id, leaving),
+        }
+        self.finish_leave_if_free(session_id);
+    }
+
+    pub(super) fn release_all(&mut self, session_id: SessionId, leaving: Leaving) {
+        let Some(member) = self.members.get(&session_id) else { return };
+        for partition_id in member.lanes.clone() {
+            match leaving {
+                Leaving::Crashed => self.crash(partition_id, "the consumer was lost", None),
+                Leaving::Drain | Leaving::Closed => self.release(partition_id, "left"),
+            }
+        }
+    }
+
+    pub(super) fn finish_leave_if_free(&mut self, session_id: SessionId) {
+        let member = self.members.get(&session_id);
+        if member.is_some_and(|member| member.is_leaving() && member.lanes.is_empty()) {
+            self.finish_leave(session_id);
+        }
+    }
+
+    fn finish_leave(&mut self, session_id: SessionId) {
+        self.stalled.remove(&session_id);
+        if let Some(reply) = self.members.remove(&session_id).and_then(|member| member.left) {
+            let _session_is_gone = reply.send(());
+        }
+    }
+
+    /// The broker's own lease was renewed, lost, or begun anew under another id.
+    pub(super) fn on_lease(&mut self) {
+        let broker_id = self.surroundings.lease.broker_id();
+        if broker_id == self.broker_id {
+            if std::mem::take(&mut self.distrusted) {
+                self.pump_all();
+            }
+            return;
+        }
+        self.broker_id = broker_id;
+        let lanes: Vec<PartitionId> = self.lanes.keys().copied().collect();
+        lanes.into_iter().for_each(|partition_id| self.lost(partition_id, "broker_lease_lost"));
+        if let Some(broker_id) = broker_id {
+            let staying = self.members.values_mut().filter(|member| !member.is_leaving());
+            let again = staying.map(|member| {
+                member.broker_id = broker_id;
+                (member.session_id, member.resume_hash.clone(), member.terms.clone())
+            });
+            self.effects.rejoin(broker_id, again.collect());
+        }
+    }
+
+    pub(super) fn on_listed(&mut self, result: Result<Option<Vec<LaneRow>>, Error>) {
+        self.looked();
+        let rows = match result {
+            Ok(Some(rows)) => rows,
+            Ok(None) => Vec::new(), // the group is gone, and its lanes with it
+            Err(error) => {
+                tracing::debug!(%error, "the lanes of a group are looked at again in a moment");
+                return self.want(Look::Assign);
+            }
+        };
+        let Some(broker_id) = self.broker_id else { return };
+        let gone = |partition_id: &PartitionId| !rows.iter().any(|row| row.partition_id == *partition_id);
+        let gone: Vec<PartitionId> = self.lanes.keys().copied().filter(gone).collect();
+        gone.into_iter().for_each(|partition_id| self.lost(partition_id, "group_deleted"));
+        let (mut free, mut ours) = (Vec::new(), Vec::new());
+        for row in &rows {
+            self.numbers.insert(row.number, row.partition_id);
+            if self.lanes.contains_key(&row.partition_id) {
+                self.compare(row);
+                continue;
+            }
+            let is_ours = |session_id: Option<SessionId>| {
+                session_id
+                    .and_then(|session_id| self.members.get(&session_id))
+                    .is_some_and(|m| !m.is_leaving())
+            };
+            let overdue =
+                row.holder.is_some() && row.wanted != row.holder && row.drain == Some(Duration::ZERO);
+            let nobody = row.holder.is_none() && row.wanted.is_none() && !self.members.is_empty();
+            if row.holder.is_none() && is_ours(row.wanted) {
+                free.push(*row);
+            } else if is_ours(row.holder) && row.holder_broker == Some(broker_id) {
+                ours.push(row.partition_id);
+            } else if overdue || nobody {
+                self.want(Look::Assign);
+            }
+        }
+        if !free.is_empty() || !ours.is_empty() {
+            self.looking = true;
+            self.effects.acquire(broker_id, free, ours);
+        }
+    }
+
+    /// A lane that we hold, against its row.
+    fn compare(&mut self, row: &LaneRow) {
+        let Some(held) = self.lanes.get_mut(&row.partition_id).filter(|held| !held.releasing) else { return };
+        let leaving = self.members.get(&held.fence.session_id).is_none_or(Member::is_leaving);
+        if row.epoch != held.fence.epoch || row.holder != Some(held.fence.session_id) {
+            return self.lost(row.partition_id, "lease_lost");
+        }
+        match row.wanted == row.holder {
+            true if held.drain_until.is_some() && !leaving => {
+                held.drain_until = None; // the others have left again
+                self.pump_lane(row.partition_id);
+            }
+            true => {}
+            false => {
+                let until = Instant::now() + row.drain.unwrap_or(self.surroundings.drain);
+                self.drain(row.partition_id, until);
+            }
+        }
+    }
+
+    pub(super) fn on_acquired(&mut self, result: Result<Vec<ResumeAt>, Error>) {
+        self.looked();
+        match result {
+            Ok(lanes) => lanes.into_iter().for_each(|at| self.grant(&at)),
+            Err(error) => {
+                tracing::debug!(%error, "lanes are acquired in a moment");
+                self.want(Look::List);
+            }
+        }
+    }
+
+    fn grant(&mut self, at: &ResumeAt) {
+        let Some(session_id) = at.session_id else { return };
+        let fence = Fence {
+            group_id: self.group.group_id,
+            partition_id: at.partition_id,
+            epoch: at.epoch,
+            session_id,
+        };
+        let Some(member) = self.members.get_mut(&session_id).filter(|member| !member.is_leaving()) else {
+            // It left while the lane was acquired for it.
+            let release = Some(Release { suspect_until: at.suspect_until, avoided: None });
+            let settlement = Settlement { release, ..Settlement::default() };
+            return self.effects.settle(fence, settlement, None, Settling::Release { why: "left" });
+        };
+        let Some(number) = number_of(&self.numbers, at.partition_id) else { return };
+        let lane = Lane::new(at, Instant::now());
+        let reset = (at.committed < at.start_offset).then(|| LaneReset {
+            from: at.committed.0,
+            to: at.start_offset.0,
+            reason: "retention".to_owned(),
+        });
+        let (committed_offset, acked) = position(&lane);
+        tracing::info!(
+            group.name = self.name, partition = number, epoch = %at.epoch, session = %session_id, committed_offset,
+            "lane granted"
+        );
+        if let Some(outbox) = &member.outbox {
+            outbox.push(BrokerFrame::LaneGranted(LaneGranted {
+                subscription: member.subscription,
+                partition: number,
+                epoch: at.epoch.0,
+                round: lane.round,
+                committed_offset,
+                acked,
+                reset,
+            }));
+        }
+        member.lanes.insert(at.partition_id);
+        self.surroundings.tails.follow(at.partition_id, &self.wake);
+        self.lanes.insert(at.partition_id, Held::new(fence, number, lane));
+        self.commit_if_dirty(at.partition_id);
+        self.pump_lane(at.partition_id);
+    }
+
+    /// No more batches; acks still count until the moment, or until nothing is in flight.
+    fn drain(&mut self, partition_id: PartitionId, until: Instant) {
+        let Some(held) = self.lanes.get_mut(&partition_id) else { return };
+        if held.releasing || held.drain_until.is_some() {
+            return;
+        }
+        held.drain_until = Some(until);
+        let member = self.members.get(&held.fence.session_id);
+        if let Some((member, outbox)) = member.and_then(|m| m.outbox.as_ref().map(|outbox| (m, outbox))) {
+            let drain = until.saturating_duration_since(Instant::now());
+            outbox.push(BrokerFrame::LaneDraining(LaneDraining {
+                subscription: member.subscription,
+                partition: held.number,
+                epoch: held.fence.epoch.0,
+                drain_ms: drain.as_millis() as u64,
+            }));
+        }
+        self.release_if_drained(partition_id);
+        self.set_timer(partition_id);
+    }
+
+    /// Lets a draining lane go once nothing is in flight.
+    pub(super) fn release_if_drained(&mut self, partition_id: PartitionId) {
+        let Some(held) = self.lanes.get(&partition_id) else { return };
+        if held.drain_until.is_some() && held.is_idle() {
+            self.release(partition_id, "moved");
+        }
+    }
+
+    /// Lets a lane go, with everything that is done of it.
+    pub(super) fn release(&mut self, partition_id: PartitionId, why: &'static str) {
+        let Some(held) = self.lanes.get(&partition_id) else { return };
+        let suspect_until = held.lane.suspect_until();
+        let release = Release { suspect_until, avoided: None };
+        self.release_with(
+            partition_id,
+            why,
+            Settlement { release: Some(release), ..Settlement::default() },
+            None,
+        );
+    }
+
+    /// As [`GroupTask::release`], with what else has to be written down.
+    pub(super) fn release_with(
+        &mut self,
+        partition_id: PartitionId,
+        why: &'static str,
+        mut settlement: Settlement,
+        give_up: Option<GiveUp>,
+    ) {
+        let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| !held.releasing) else { return };
+        held.releasing = true;
+        if settlement.commit.is_none() {
+            settlement.commit = Some(held.lane.next_commit());
+        }
+        self.effects.settle(held.fence, settlement, give_up, Settling::Release { why });
+    }
+
+    /// A lane is somebody else's: nothing of it counts any more.
+    pub(super) fn lost(&mut self, partition_id: PartitionId, why: &str) {
+        self.forget(partition_id, why);
+        self.want(Look::List);
+    }
+
+    /// Drops a lane from memory and tells its session.
+    pub(super) fn forget(&mut self, partition_id: PartitionId, why: &str) -> Option<Held> {
+        let held = self.lanes.remove(&partition_id)?;
+        if let Some(moment) = held.timer {
+            self.timers.remove(&(moment, partition_id));
+        }
+        self.surroundings.tails.unfollow(partition_id, &self.wake);
+        let session_id = held.fence.session_id;
+        tracing::info!(
+            group.name = self.name, partition = held.number, epoch = %held.fence.epoch, session = %session_id, why,
+            "lane revoked"
+        );
+        if let Some(member) = self.members.get_mut(&session_id) {
+            member.lanes.remove(&partition_id);
+            if let Some(outbox) = &member.outbox {
+                outbox.push(BrokerFrame::LaneRevoked(LaneRevoked {
+                    subscription: member.subscription,
+                    partition: held.number,
+                    epoch: held.fence.epoch.0,
+                    reason: why.to_owned(),
+                }));
+            }
+        }
+        self.finish_leave_if_free(session_id);
+        Some(held)
+    }
+}
+
+fn number_of(
+    numbers: &std::collections::HashMap<u32, PartitionId>,
+    partition_id: PartitionId,
+) -> Option<u32> {
+    numbers.iter().find(|(_, id)| **id == partition_id).map(|(number, _)| *number)
+}
+
+/// Committed offset and acked ranges, as the wire tells them.
+fn position(lane: &Lane) -> (i64, Vec<OffsetRange>) {
+    let acked: &Ranges = lane.acked();
+    (lane.committed().0, acked.pairs().into_iter().map(OffsetRange::from).collect())
+}

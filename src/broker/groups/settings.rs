@@ -1,0 +1,137 @@
+//! What belongs to a group: its defaults, its bounds, and whether a subscriber agrees with them. Pure.
+
+use std::time::Duration;
+
+use laneway_client::wire::{self, OnFailure, WantedSettings};
+
+use crate::limits::{ACK_DEADLINE_MAX, ACK_DEADLINE_MIN, ATTEMPTS_MAX, BACKOFF_FACTOR_MAX, BACKOFF_MAX};
+use crate::store::groups::{FailurePolicy, GroupSettings};
+
+/// A setting outside its range.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{field} must be {rule}")]
+pub struct InvalidSetting {
+    pub field: &'static str,
+    pub rule: String,
+}
+
+/// A setting in which a subscriber differs from its group.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("the group has {field} {has}, and this subscriber asks for {asks}")]
+pub struct Mismatch {
+    pub field: &'static str,
+    pub has: String,
+    pub asks: String,
+}
+
+/// What a group has unless its first subscriber says otherwise.
+pub fn defaults() -> GroupSettings {
+    GroupSettings {
+        ack_deadline: Duration::from_secs(60),
+        max_attempts: 5,
+        backoff_base: Duration::from_millis(500),
+        backoff_factor: 2.0,
+        backoff_cap: Duration::from_secs(60),
+        on_failure: FailurePolicy::DeadLetter,
+    }
+}
+
+/// The settings of a group that is made by this request.
+pub fn checked(request: &WantedSettings) -> Result<GroupSettings, InvalidSetting> {
+    let defaults = defaults();
+    let ms = |field, value: Option<u64>, default: Duration, min: Duration, max: Duration| {
+        let value = value.map_or(default, Duration::from_millis);
+        let rule = || format!("between {} and {} milliseconds", min.as_millis(), max.as_millis());
+        if (min..=max).contains(&value) { Ok(value) } else { Err(InvalidSetting { field, rule: rule() }) }
+    };
+    let max_attempts = request.max_attempts.unwrap_or(defaults.max_attempts);
+    if !(1..=ATTEMPTS_MAX).contains(&max_attempts) {
+        let rule = format!("between 1 and {ATTEMPTS_MAX}");
+        return Err(InvalidSetting { field: "max_attempts", rule });
+    }
+    let backoff_factor = request.backoff_factor.unwrap_or(defaults.backoff_factor);
+    if !(1.0..=BACKOFF_FACTOR_MAX).contains(&backoff_factor) {
+        let rule = format!("between 1 and {BACKOFF_FACTOR_MAX}");
+        return Err(InvalidSetting { field: "backoff_factor", rule });
+    }
+    let on_failure = match request.on_failure {
+        None => defaults.on_failure,
+        Some(OnFailure::DeadLetter) => FailurePolicy::DeadLetter,
+        Some(OnFailure::Block) => FailurePolicy::Block,
+        Some(OnFailure::Skip) => FailurePolicy::Skip,
+    };
+    let zero = Duration::ZERO;
+    Ok(GroupSettings {
+        ack_deadline: ms(
+            "ack_deadline_ms",
+            request.ack_deadline_ms,
+            defaults.ack_deadline,
+            ACK_DEADLINE_MIN,
+            ACK_DEADLINE_MAX,
+        )?,
+        max_attempts,
+        backoff_base: ms(
+            "backoff_base_ms",
+            request.backoff_base_ms,
+            defaults.backoff_base,
+            zero,
+            BACKOFF_MAX,
+        )?,
+        backoff_factor,
+        backoff_cap: ms("backoff_cap_ms", request.backoff_cap_ms, defaults.backoff_cap, zero, BACKOFF_MAX)?,
+        on_failure,
+    })
+}
+
+/// Whether a subscriber agrees; what it leaves out, it agrees with.
+pub fn agree(group: &GroupSettings, request: &WantedSettings) -> Result<(), Mismatch> {
+    let has = described(group);
+    differs("ack_deadline_ms", has.ack_deadline_ms, request.ack_deadline_ms)?;
+    differs("max_attempts", has.max_attempts, request.max_attempts)?;
+    differs("backoff_base_ms", has.backoff_base_ms, request.backoff_base_ms)?;
+    differs("backoff_factor", has.backoff_factor, request.backoff_factor)?;
+    differs("backoff_cap_ms", has.backoff_cap_ms, request.backoff_cap_ms)?;
+    differs("on_failure", has.on_failure.as_str(), request.on_failure.map(OnFailure::as_str))
+}
+
+fn differs<T: PartialEq + ToString>(field: &'static str, has: T, asks: Option<T>) -> Result<(), Mismatch> {
+    match asks {
+        Some(asks) if asks != has => Err(Mismatch { field, has: has.to_string(), asks: asks.to_string() }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// As the wire tells them.
+pub fn described(settings: &GroupSettings) -> wire::GroupSettings {
+    let ms = |duration: Duration| duration.as_millis() as u64;
+    wire::GroupSettings {
+        ack_deadline_ms: ms(settings.ack_deadline),
+        max_attempts: settings.max_attempts,
+        backoff_base_ms: ms(settings.backoff_base),
+        backoff_factor: settings.backoff_factor,
+        backoff_cap_ms: ms(settings.backoff_cap),
+        on_failure: match settings.on_failure {
+            FailurePolicy::DeadLetter => OnFailure::DeadLetter,
+            FailurePolicy::Block => OnFailure::Block,
+            FailurePolicy::Skip => OnFailure::Skip,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_agreed_with_and_what_differs_is_named() {
+        let group = checked(&WantedSettings::default()).unwrap();
+        assert_eq!(group, defaults());
+        assert_eq!(agree(&group, &WantedSettings::default()), Ok(()));
+        let same = WantedSettings { backoff_factor: Some(2.0), ..WantedSettings::default() };
+        assert_eq!(agree(&group, &same), Ok(()));
+        let other = WantedSettings { max_attempts: Some(6), ..WantedSettings::default() };
+        assert_eq!(agree(&group, &other).unwrap_err().field, "max_attempts");
+        let absurd = WantedSettings { max_attempts: Some(0), ..WantedSettings::default() };
+        assert_eq!(checked(&absurd).unwrap_err().field, "max_attempts");
+    }
+}

@@ -1,0 +1,259 @@
+//! The hot tails: the newest messages of the partitions that somebody follows, in memory, shared by all lanes.
+//!
+//! A tail grows only contiguously. What this broker has flushed joins it; when another broker was in between, the gap is
+//! read first, and a flush that starts below the end empties it. It may forget at any time: a reader that is behind it
+//! reads the segments. Invariant: `[first, end)` has no gap, and what is in it was committed.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dashmap::DashMap;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::slab::{Piece, Slab};
+use crate::ids::{Offset, PartitionId};
+use crate::limits::{TAIL_BYTES_MAX, TAILS_BYTES_MAX};
+use crate::store::messages::Message;
+
+/// Whom to wake when partitions have grown. One per follower; it collects which.
+#[derive(Debug, Default)]
+pub struct Wake {
+    grown: Mutex<HashSet<PartitionId>>,
+    notify: Notify,
+}
+
+impl Wake {
+    fn mark(&self, partition_id: PartitionId) {
+        self.grown.lock().insert(partition_id);
+        self.notify.notify_one();
+    }
+
+    /// Waits until something has grown. Cancel safety: safe; what has grown is taken by [`Wake::take`] only.
+    pub async fn woken(&self) {
+        self.notify.notified().await;
+    }
+
+    /// What has grown since the last look.
+    pub fn take(&self) -> HashSet<PartitionId> {
+        std::mem::take(&mut *self.grown.lock())
+    }
+}
+
+/// What a tail knows about an offset.
+#[derive(Debug)]
+pub enum Found {
+    /// Messages from there on, in order.
+    Pieces(Vec<Piece>),
+    /// It is where the next message will be.
+    AtEnd,
+    /// The tail does not reach back so far, or knows nothing.
+    Behind,
+}
+
+#[derive(Debug, Default)]
+struct Tail {
+    slabs: VecDeque<Arc<Slab>>,
+    /// Where the next message will be; unknown until something has joined.
+    end: Option<Offset>,
+    bytes: usize,
+    /// Flushed by this broker above `end`; they join when the gap is read.
+    waiting: BTreeMap<Offset, Arc<Slab>>,
+    /// The gap that is being read ends here.
+    filling_to: Option<Offset>,
+    followers: Vec<Arc<Wake>>,
+}
+
+/// A gap that has to be read from the segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    pub partition_id: PartitionId,
+    pub from: Offset,
+    pub to: Offset,
+}
+
+/// All tails of a broker. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct HotTails {
+    partitions: Arc<DashMap<PartitionId, Arc<Mutex<Tail>>>>,
+    bytes: Arc<AtomicUsize>,
+}
+
+impl HotTails {
+    fn tail(&self, partition_id: PartitionId) -> Option<Arc<Mutex<Tail>>> {
+        self.partitions.get(&partition_id).map(|tail| tail.clone())
+    }
+
+    /// Follows a partition from now on. Follow before you read where it ends.
+    pub fn follow(&self, partition_id: PartitionId, wake: &Arc<Wake>) {
+        let tail = self.partitions.entry(partition_id).or_default().clone();
+        tail.lock().followers.push(wake.clone());
+    }
+
+    /// Follows it no more. A tail that nobody follows is dropped.
+    pub fn unfollow(&self, partition_id: PartitionId, wake: &Arc<Wake>) {
+        self.partitions.remove_if(&partition_id, |_, tail| {
+            let mut tail = tail.lock();
+            if let Some(place) = tail.followers.iter().position(|follower| Arc::ptr_eq(follower, wake)) {
+                tail.followers.swap_remove(place);
+            }
+            let unfollowed = tail.followers.is_empty();
+            if unfollowed {
+                self.bytes.fetch_sub(std::mem::take(&mut tail.bytes), Ordering::Relaxed);
+            }
+            unfollowed
+        });
+    }
+
+    /// The partitions that somebody follows.
+    pub fn followed(&self) -> Vec<PartitionId> {
+        self.partitions.iter().map(|entry| *entry.key()).collect()
+    }
+
+    pub fn is_followed(&self, partition_id: PartitionId) -> bool {
+        self.partitions.contains_key(&partition_id)
+    }
+
+    /// Messages from an offset on, within bounds; at least one if there is any.
+    pub fn find(&self, partition_id: PartitionId, from: Offset, messages: usize, bytes: u64) -> Found {
+        let Some(tail) = self.tail(partition_id) else { return Found::Behind };
+        let tail = tail.lock();
+        let first = tail.slabs.front().map(|slab| slab.first());
+        match (first, tail.end) {
+            (_, Some(end)) if from == end => Found::AtEnd,
+            (Some(first), Some(end)) if first <= from && from < end => {
+                Found::Pieces(pieces(&tail.slabs, from, messages, bytes))
+            }
+            (Some(_) | None, Some(_) | None) => Found::Behind,
+        }
+    }
+
+    /// A flush of this broker was committed. Returns the gap to read first, if another broker was in between.
+    pub fn on_flushed(&self, partition_id: PartitionId, messages: Vec<Message>) -> Option<Gap> {
+        let tail = self.tail(partition_id)?;
+        let slab = Arc::new(Slab::new(messages)?);
+        let mut tail = tail.lock();
+        let gap = match tail.end {
+            None => {
+                tail.end = Some(slab.first());
+                self.join(&mut tail, slab);
+                None
+            }
+            Some(end) if slab.first() == end => {
+                self.join(&mut tail, slab);
+                None
+            }
+            Some(end) if slab.first() < end => {
+                self.empty(&mut tail);
+                tail.end = Some(slab.first());
+                self.join(&mut tail, slab);
+                None
+            }
+            Some(end) => {
+                let to = slab.first();
+                tail.waiting.insert(to, slab);
+                tail.filling_to.is_none().then_some(Gap { partition_id, from: end, to })
+            }
+        };
+        if let Some(Gap { to, .. }) = gap {
+            tail.filling_to = Some(to);
+        }
+        tail.wake(partition_id);
+        gap
+    }
+
+    /// The partition has grown to this end, as another broker says. Returns the gap to read.
+    pub fn on_grown(&self, partition_id: PartitionId, next: Offset) -> Option<Gap> {
+        let tail = self.tail(partition_id)?;
+        let mut tail = tail.lock();
+        match tail.end {
+            Some(end) if end >= next => None,
+            Some(end) if tail.filling_to.is_none() => {
+                tail.filling_to = Some(next);
+                Some(Gap { partition_id, from: end, to: next })
+            }
+            Some(_) => None, // being read; the next look finds the rest
+            None => {
+                tail.wake(partition_id); // whoever follows it reads the segments
+                None
+            }
+        }
+    }
+
+    /// A gap was read, as far as the bounds of one read allow. Returns the rest, if there is any.
+    pub fn on_filled(&self, gap: Gap, messages: Vec<Message>) -> Option<Gap> {
+        let tail = self.tail(gap.partition_id)?;
+        let mut tail = tail.lock();
+        tail.filling_to = None;
+        match (Slab::new(messages), tail.end) {
+            (Some(slab), Some(end)) if slab.first() == end => self.join(&mut tail, Arc::new(slab)),
+            (Some(slab), _) => {
+                self.empty(&mut tail);
+                tail.end = Some(slab.first());
+                self.join(&mut tail, Arc::new(slab));
+            }
+            (None, _) => self.empty(&mut tail), // it could not be read: those who follow read for themselves
+        }
+        tail.wake(gap.partition_id);
+        let rest = tail.end.filter(|end| *end < gap.to)?;
+        tail.filling_to = Some(gap.to);
+        Some(Gap { from: rest, ..gap })
+    }
+
+    fn join(&self, tail: &mut Tail, slab: Arc<Slab>) {
+        let mut next = Some(slab);
+        while let Some(slab) = next {
+            tail.bytes += slab.bytes();
+            self.bytes.fetch_add(slab.bytes(), Ordering::Relaxed);
+            tail.end = Some(slab.end());
+            tail.slabs.push_back(slab);
+            let end = tail.end;
+            next = end.and_then(|end| tail.waiting.remove(&end));
+        }
+        let crowded = self.bytes.load(Ordering::Relaxed) > TAILS_BYTES_MAX;
+        let bound = if crowded { TAIL_BYTES_MAX / 8 } else { TAIL_BYTES_MAX };
+        while tail.bytes > bound && tail.slabs.len() > 1 {
+            let Some(oldest) = tail.slabs.pop_front() else { break };
+            tail.bytes -= oldest.bytes();
+            self.bytes.fetch_sub(oldest.bytes(), Ordering::Relaxed);
+        }
+    }
+
+    fn empty(&self, tail: &mut Tail) {
+        self.bytes.fetch_sub(std::mem::take(&mut tail.bytes), Ordering::Relaxed);
+        tail.slabs.clear();
+        tail.waiting.clear();
+        tail.end = None;
+    }
+}
+
+impl Tail {
+    fn wake(&self, partition_id: PartitionId) {
+        self.followers.iter().for_each(|follower| follower.mark(partition_id));
+    }
+}
+
+fn pieces(slabs: &VecDeque<Arc<Slab>>, from: Offset, messages: usize, bytes: u64) -> Vec<Piece> {
+    let place = slabs.partition_point(|slab| slab.end() <= from);
+    let mut pieces = Vec::new();
+    let (mut messages, mut bytes) = (messages, bytes);
+    for slab in slabs.iter().skip(place) {
+        if messages == 0 || bytes == 0 {
+            break;
+        }
+        let piece = Slab::piece(slab, from, messages, bytes);
+        messages -= piece.len().min(messages);
+        bytes = bytes.saturating_sub(piece.bytes());
+        let whole = piece.end() == slab.end();
+        pieces.push(piece);
+        if !whole {
+            break;
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+#[path = "hot_tail_tests.rs"]
+mod tests;

@@ -1,0 +1,88 @@
+//! The lives of brokers: registered, renewed by a heartbeat, and buried when nothing was heard for too long.
+//!
+//! All arithmetic is SQL on the Postgres clock. A burial takes a broker's lanes and sessions from it in the same
+//! transaction, so nobody ever finds a lane whose holder is half dead.
+
+use std::time::Duration;
+
+use super::Connection;
+use super::error::{Effect, Error};
+use super::groups::GROUPS_HINT;
+use super::query::query;
+use crate::ids::{BrokerId, GroupId};
+
+query!(BROKERS_REGISTER = "brokers_register"[UUID, INT8]);
+query!(BROKERS_RENEW = "brokers_renew"[UUID, INT8]);
+query!(BROKERS_BURY = "brokers_bury"[]);
+query!(BROKERS_RESIGN = "brokers_resign"[UUID]);
+query!(BROKERS_FORGET = "brokers_forget"[FLOAT8]);
+query!(LANES_ORPHAN = "lanes_orphan"[UUID_ARRAY]);
+query!(SESSIONS_ORPHAN = "sessions_orphan"[UUID_ARRAY]);
+
+/// A buried broker is remembered this long, for people who ask what happened.
+const REMEMBERED_SECONDS: f64 = 3_600.0;
+
+/// What a heartbeat finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewal {
+    /// It lives, and so do this many others.
+    Renewed { others: usize },
+    /// It was buried: it holds nothing any more.
+    Buried,
+}
+
+impl Connection {
+    /// Begins a life.
+    pub async fn brokers_register(&self, broker_id: BrokerId, ttl: Duration) -> Result<(), Error> {
+        let ttl_ms = ttl.as_millis() as i64;
+        self.execute(&BROKERS_REGISTER, &[&broker_id.0, &ttl_ms]).await.map(|_| ())
+    }
+
+    /// Prolongs it.
+    pub async fn brokers_renew(&self, broker_id: BrokerId, ttl: Duration) -> Result<Renewal, Error> {
+        let ttl_ms = ttl.as_millis() as i64;
+        let row = self.query_opt(&BROKERS_RENEW, &[&broker_id.0, &ttl_ms], Effect::Possible).await?;
+        Ok(row
+            .map_or(Renewal::Buried, |row| Renewal::Renewed { others: row.get::<_, i64>("others") as usize }))
+    }
+
+    /// Buries those that were not heard of in time, and frees what they held. Returns them.
+    pub async fn brokers_bury(&mut self) -> Result<Vec<BrokerId>, Error> {
+        let transaction = self.begin().await?;
+        let rows = transaction.query(&BROKERS_BURY, &[], Effect::Possible).await?;
+        let buried: Vec<uuid::Uuid> = rows.iter().map(|row| row.get("broker_id")).collect();
+        match buried.is_empty() {
+            true => transaction.rollback().await?,
+            false => {
+                orphan(&transaction, &buried).await?;
+                transaction.commit().await?;
+            }
+        }
+        Ok(buried.into_iter().map(BrokerId).collect())
+    }
+
+    /// Ends its own life in order.
+    pub async fn brokers_resign(&mut self, broker_id: BrokerId) -> Result<(), Error> {
+        let transaction = self.begin().await?;
+        transaction.execute(&BROKERS_RESIGN, &[&broker_id.0]).await?;
+        orphan(&transaction, &[broker_id.0]).await?;
+        transaction.commit().await
+    }
+
+    /// Drops rows that nobody needs any more.
+    pub async fn brokers_forget(&self) -> Result<(), Error> {
+        self.execute(&BROKERS_FORGET, &[&REMEMBERED_SECONDS]).await.map(|_| ())
+    }
+}
+
+/// Order: lanes before sessions, so that the members of a group never vanish while a lane still names one.
+async fn orphan(transaction: &Connection, broker_ids: &[uuid::Uuid]) -> Result<(), Error> {
+    let mut groups: Vec<i64> = Vec::new();
+    for query in [&LANES_ORPHAN, &SESSIONS_ORPHAN] {
+        let rows = transaction.query(query, &[&broker_ids], Effect::Possible).await?;
+        groups.extend(rows.iter().map(|row| GroupId(row.get("group_id")).0));
+    }
+    groups.sort_unstable();
+    groups.dedup();
+    transaction.query(&GROUPS_HINT, &[&groups], Effect::Possible).await.map(|_| ())
+}

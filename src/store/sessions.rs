@@ -1,0 +1,65 @@
+//! Sessions that are members of groups: entered with their first group, ended, or taken over by another broker.
+
+use super::Store;
+use super::error::{Effect, Error};
+use super::groups::GROUPS_HINT;
+use super::lanes::BROKERS_HOLD;
+use super::query::query;
+use crate::ids::{BrokerId, GroupId, SessionId};
+
+query!(SESSIONS_CLOSE = "sessions_close"[UUID, UUID]);
+query!(SESSIONS_TAKE = "sessions_take"[UUID, BYTEA, UUID]);
+query!(LANES_TAKE = "lanes_take"[UUID, UUID]);
+query!(MEMBERS_OF_SESSION = "members_of_session"[UUID]);
+
+/// A group that a session belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Membership {
+    pub group_id: GroupId,
+    pub group: String,
+    pub topic: String,
+    /// What it subscribed with, as JSON.
+    pub terms: String,
+}
+
+impl Store {
+    /// Ends a session, unless it has moved to another broker.
+    pub async fn sessions_close(&self, session_id: SessionId, broker_id: BrokerId) -> Result<(), Error> {
+        let connection = self.connection().await?;
+        connection.execute(&SESSIONS_CLOSE, &[&session_id.0, &broker_id.0]).await.map(|_| ())
+    }
+
+    /// Takes a session over from another broker, with its lanes, whose epochs rise. `None`: there is no such session, or
+    /// the token is wrong, or this broker was buried.
+    pub async fn sessions_take(
+        &self,
+        session_id: SessionId,
+        resume_hash: &[u8],
+        broker_id: BrokerId,
+    ) -> Result<Option<Vec<Membership>>, Error> {
+        let mut connection = self.connection().await?;
+        let transaction = connection.begin().await?;
+        let alive = transaction.query_opt(&BROKERS_HOLD, &[&broker_id.0], Effect::None).await?.is_some();
+        let params: super::connection::Params<'_> = &[&session_id.0, &resume_hash, &broker_id.0];
+        if !alive || transaction.query_opt(&SESSIONS_TAKE, params, Effect::Possible).await?.is_none() {
+            transaction.rollback().await?;
+            return Ok(None);
+        }
+        transaction.execute(&LANES_TAKE, &[&session_id.0, &broker_id.0]).await?;
+        let rows = transaction.query(&MEMBERS_OF_SESSION, &[&session_id.0], Effect::None).await?;
+        let memberships: Vec<Membership> = rows.iter().map(membership).collect();
+        let groups: Vec<i64> = memberships.iter().map(|membership| membership.group_id.0).collect();
+        transaction.query(&GROUPS_HINT, &[&groups], Effect::Possible).await?;
+        transaction.commit().await?;
+        Ok(Some(memberships))
+    }
+}
+
+fn membership(row: &tokio_postgres::Row) -> Membership {
+    Membership {
+        group_id: GroupId(row.get("group_id")),
+        group: row.get("group_name"),
+        topic: row.get("topic_name"),
+        terms: row.get("terms"),
+    }
+}

@@ -1,0 +1,111 @@
+//! The broker's heartbeat, on a connection of its own: registers, renews, and buries those that have fallen silent.
+//!
+//! Only a broker whose own heartbeats have succeeded for one whole ttl buries others: one that was frozen itself must not
+//! conclude from its own silence that the others are dead.
+
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::broker::lease::LeaseKeeper;
+use crate::ids::BrokerId;
+use crate::limits::HEARTBEATS_PER_TTL;
+use crate::store::brokers::Renewal;
+use crate::store::{Connection, Error, Role, Store};
+
+/// Heartbeats between two looks for rows that nobody needs.
+const FORGET_EVERY: u32 = 100;
+
+struct Heartbeat {
+    store: Store,
+    keeper: LeaseKeeper,
+    ttl: Duration,
+    connection: Option<Connection>,
+    broker_id: Option<BrokerId>,
+    /// Since when every heartbeat has succeeded.
+    steady_since: Option<Instant>,
+    beats: u32,
+}
+
+/// Runs until stopped; then the broker resigns, so that its lanes move at once.
+pub async fn run(store: Store, keeper: LeaseKeeper, ttl: Duration, stop: CancellationToken) {
+    let mut heartbeat =
+        Heartbeat { store, keeper, ttl, connection: None, broker_id: None, steady_since: None, beats: 0 };
+    let mut ticks = tokio::time::interval(ttl / HEARTBEATS_PER_TTL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        // A heartbeat that takes longer than the pause to the next one is of no use any more.
+        let beat = tokio::time::timeout(ttl / HEARTBEATS_PER_TTL, heartbeat.beat());
+        let failure = match beat.await {
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer in time".to_owned(),
+        };
+        tracing::warn!(error = failure, "heartbeat failed");
+        heartbeat.connection = None;
+        heartbeat.steady_since = None;
+    }
+    heartbeat.resign().await;
+}
+
+impl Heartbeat {
+    async fn beat(&mut self) -> Result<(), Error> {
+        let mut connection = match self.connection.take().filter(Connection::is_usable) {
+            Some(connection) => connection,
+            None => self.store.dedicated(Role::Pool).await?,
+        };
+        self.renew(&connection).await?;
+        let steady = *self.steady_since.get_or_insert_with(Instant::now);
+        if steady.elapsed() >= self.ttl {
+            for buried in connection.brokers_bury().await? {
+                tracing::warn!(broker = %buried, "a broker has fallen silent; its lanes are free");
+            }
+        }
+        self.beats = self.beats.wrapping_add(1);
+        if self.beats.is_multiple_of(FORGET_EVERY) {
+            connection.brokers_forget().await?;
+        }
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    async fn renew(&mut self, connection: &Connection) -> Result<(), Error> {
+        if let Some(broker_id) = self.broker_id {
+            let started = Instant::now();
+            match connection.brokers_renew(broker_id, self.ttl).await? {
+                Renewal::Renewed { others } => {
+                    self.keeper.renewed(broker_id, started, self.ttl, others);
+                    return Ok(());
+                }
+                Renewal::Buried => {
+                    tracing::warn!(broker = %broker_id, "this broker was buried: its lanes are lost, it begins anew");
+                    self.broker_id = None;
+                    self.keeper.lost();
+                }
+            }
+        }
+        let (broker_id, started) = (BrokerId(uuid::Uuid::new_v4()), Instant::now());
+        connection.brokers_register(broker_id, self.ttl).await?;
+        tracing::info!(broker = %broker_id, "broker registered");
+        self.broker_id = Some(broker_id);
+        self.keeper.renewed(broker_id, started, self.ttl, 1); // whether there are others, the first renewal tells
+        Ok(())
+    }
+
+    async fn resign(&mut self) {
+        let Some(broker_id) = self.broker_id else { return };
+        let resigned = async {
+            let mut connection = match self.connection.take().filter(Connection::is_usable) {
+                Some(connection) => connection,
+                None => self.store.dedicated(Role::Pool).await?,
+            };
+            connection.brokers_resign(broker_id).await
+        };
+        self.keeper.lost();
+        match tokio::time::timeout(self.ttl / HEARTBEATS_PER_TTL, resigned).await {
+            Ok(Ok(())) => tracing::info!(broker = %broker_id, "broker resigned"),
+            Ok(Err(error)) => tracing::warn!(%error, "could not resign; the others will notice"),
+            Err(_) => tracing::warn!("could not resign in time; the others will notice"),
+        }
+    }
+}
