@@ -7,7 +7,8 @@
 //! | module | owns |
 //! |---|---|
 //! | [`cli`], [`config`] | the command line; what `serve` is told |
-//! | [`server`] | the port: HTTP API, health, metrics |
+//! | [`server`] | the port: upgrades to WebSockets, HTTP API, health, metrics |
+//! | [`session`] | one connection each: reader, pure state machine, writer; resuming, draining |
 //! | [`broker`] | the domain, without sockets and without SQL |
 //! | [`store`] | the only place that knows SQL |
 //! | [`postgres`] | the private PostgreSQL, where no database is given |
@@ -24,6 +25,7 @@ pub mod ids;
 pub mod limits;
 pub mod postgres;
 pub mod server;
+pub mod session;
 pub mod store;
 pub mod tasks;
 pub mod telemetry;

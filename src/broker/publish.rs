@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use laneway_client::TopicName;
 use laneway_client::routing;
 use rand::Rng as _;
+use tokio::sync::oneshot;
 
 use super::appender::{AppendError, AppendResult, AppenderHandle, ProducerRun, Unit};
 use super::message::{Draft, InvalidMessage, NewMessage};
@@ -76,6 +77,57 @@ pub enum Placed {
     Duplicate(Option<Offset>),
 }
 
+/// What became of the messages of one partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedUnit {
+    /// The number of the partition.
+    pub partition: u32,
+    /// Their places in the publish, in order.
+    pub indexes: Vec<usize>,
+    pub result: AppendResult,
+}
+
+/// A publish whose units are with the appender. Only the answers are missing; who drops it just does not hear them.
+#[derive(Debug)]
+pub struct Submitted {
+    messages: usize,
+    units: Vec<SubmittedUnit>,
+}
+
+#[derive(Debug)]
+struct SubmittedUnit {
+    partition: u32,
+    indexes: Vec<usize>,
+    answer: Result<oneshot::Receiver<AppendResult>, AppendError>,
+}
+
+impl Submitted {
+    /// Waits until every unit is written or refused; one result per partition.
+    pub async fn units(self) -> Vec<PublishedUnit> {
+        join_all(self.units.into_iter().map(SubmittedUnit::answered)).await
+    }
+
+    /// The same, message by message.
+    pub async fn messages(self) -> Vec<Published> {
+        let mut published: Vec<Option<Published>> = vec![None; self.messages];
+        for unit in self.units().await {
+            place(&mut published, unit.partition, &unit.indexes, unit.result);
+        }
+        published.into_iter().flatten().collect()
+    }
+}
+
+impl SubmittedUnit {
+    async fn answered(self) -> PublishedUnit {
+        let stopping = |_| AppendError::OutcomeUnknown { reason: "the broker is stopping".into() };
+        let result = match self.answer {
+            Ok(answer) => answer.await.map_err(stopping).flatten(),
+            Err(error) => Err(error),
+        };
+        PublishedUnit { partition: self.partition, indexes: self.indexes, result }
+    }
+}
+
 /// The way in for whole publishes. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Publisher {
@@ -103,31 +155,34 @@ impl Publisher {
         producer_id: Option<ProducerId>,
         drafts: Vec<Addressed>,
     ) -> Result<Vec<Published>, PublishError> {
+        Ok(self.submit(topic, producer_id, drafts).await?.messages().await)
+    }
+
+    /// Hands the units of a publish to the appender, once its topic is known; only that may have to wait.
+    /// Order: publishes whose `submit` returns one after the other are written in that order, partition by partition.
+    pub async fn submit(
+        &self,
+        topic: &TopicName,
+        producer_id: Option<ProducerId>,
+        drafts: Vec<Addressed>,
+    ) -> Result<Submitted, PublishError> {
         if drafts.is_empty() {
             return Err(PublishError::Empty);
         }
         let messages = drafts.len();
         let topic = self.topics.find(topic).await?;
         let shares = share_out(&topic, producer_id, drafts)?;
-        let submitted: Vec<_> = shares
-            .into_iter()
-            .map(|(partition, share)| self.submit(&topic, partition, producer_id, share))
-            .collect();
-        let mut published: Vec<Option<Published>> = vec![None; messages];
-        for (partition, indexes, result) in join_all(submitted).await {
-            place(&mut published, partition, &indexes, result);
-        }
-        Ok(published.into_iter().flatten().collect())
+        let submit = |(partition, share)| self.submit_unit(&topic, partition, producer_id, share);
+        Ok(Submitted { messages, units: shares.into_iter().map(submit).collect() })
     }
 
-    /// Submits at once, in order; the future is only the answer.
-    fn submit(
+    fn submit_unit(
         &self,
         topic: &Topic,
         partition: u32,
         producer_id: Option<ProducerId>,
         share: Share,
-    ) -> impl Future<Output = (u32, Vec<usize>, AppendResult)> + use<> {
+    ) -> SubmittedUnit {
         let run = producer_id
             .zip(share.first_sequence)
             .map(|(producer_id, first)| ProducerRun { producer_id, first_sequence: Sequence(first) });
@@ -137,15 +192,7 @@ impl Publisher {
             run,
             dedup_window: topic.settings.dedup_window,
         };
-        let submitted = self.appender.submit(unit);
-        async move {
-            let stopping = |_| AppendError::OutcomeUnknown { reason: "the broker is stopping".into() };
-            let result = match submitted {
-                Ok(answer) => answer.await.map_err(stopping).flatten(),
-                Err(error) => Err(error),
-            };
-            (partition, share.indexes, result)
-        }
+        SubmittedUnit { partition, indexes: share.indexes, answer: self.appender.submit(unit) }
     }
 }
 

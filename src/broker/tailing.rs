@@ -62,13 +62,19 @@ pub struct Tailing {
 #[derive(Debug)]
 pub struct TailHandle {
     credit: mpsc::Sender<MoreCredit>,
-    _task: AbortOnDropHandle<()>,
+    task: AbortOnDropHandle<()>,
 }
 
 impl TailHandle {
     /// The client accepts more.
     pub async fn credit(&self, messages: u32, bytes: u64) {
         let _tail_is_gone = self.credit.send((messages, bytes)).await;
+    }
+
+    /// Ends it; after that it pushes nothing any more.
+    pub async fn end(self) {
+        self.task.abort();
+        let _aborted = self.task.await;
     }
 }
 
@@ -110,7 +116,7 @@ impl Tailing {
             reader: self.reader.clone(),
             catch_up: self.catch_up.clone(),
         };
-        Ok(TailHandle { credit: sender, _task: AbortOnDropHandle::new(tokio::spawn(task.run(inbox))) })
+        Ok(TailHandle { credit: sender, task: AbortOnDropHandle::new(tokio::spawn(task.run(inbox))) })
     }
 
     /// Where it begins in each partition: at the end, unless the client says otherwise.

@@ -21,6 +21,7 @@ use crate::config::{DatabaseChoice, Exposure, LISTEN_DEFAULT, check_listen};
 use crate::limits::SHUTDOWN_TIMEOUT;
 use crate::postgres::{PrivatePostgres, Settings, Status, default_data_dir};
 use crate::server;
+use crate::session::Sessions;
 use crate::store::{DatabaseSettings, StatementMode, Store};
 
 #[derive(Debug, Args)]
@@ -125,8 +126,13 @@ impl Serve {
         let address = listener.local_addr()?;
         tracing::info!(%address, "listening");
         let allowed_hosts = self.allowed_hosts.clone().into();
-        let context =
-            server::Context { broker, metrics: Arc::new(metrics), allowed_hosts, postgres: status.clone() };
+        let context = server::Context {
+            sessions: Sessions::new(broker.clone()),
+            broker,
+            metrics: Arc::new(metrics),
+            allowed_hosts,
+            postgres: status.clone(),
+        };
         serve_until_told(listener, context, signals, status, running).await
     }
 }
@@ -170,7 +176,7 @@ async fn serve_until_told(
         () = running.broken() => Err("an appender has ended by itself; its log line says why".into()),
         ended = &mut serving => Err(format!("the server ended by itself: {ended:?}").into()),
     };
-    stop.cancel(); // the listener stops; requests under way go on
+    stop.cancel(); // the listener stops; sessions drain; requests under way go on
     if !serving.is_finished() && tokio::time::timeout(SHUTDOWN_TIMEOUT, &mut serving).await.is_err() {
         tracing::warn!("some requests did not end in time");
         serving.abort();

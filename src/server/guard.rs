@@ -2,6 +2,8 @@
 //! `Host` and `Origin`. So both must name this machine or a host that the operator allows, unless there is none to check
 //! (`curl` sends no `Origin`).
 
+use std::net::IpAddr;
+
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
@@ -26,23 +28,37 @@ pub(super) async fn check(State(context): State<Context>, request: Request, next
 
 fn foreign(headers: &HeaderMap, allowed: &[String]) -> Option<(&'static str, String)> {
     let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    if let Some(host) = text(header::HOST).filter(|host| !is_allowed(host, allowed)) {
-        return Some(("Host", host));
+    let host = text(header::HOST);
+    if let Some(host) = host.as_ref().filter(|host| !is_allowed(host, allowed)) {
+        return Some(("Host", host.clone()));
     }
     let origin = text(header::ORIGIN)?;
     let authority = origin.strip_prefix("http://").or(origin.strip_prefix("https://")).unwrap_or("");
-    (!is_allowed(authority, allowed)).then_some(("Origin", origin))
+    let same = host.is_some_and(|host| name_of(&host).eq_ignore_ascii_case(name_of(authority)));
+    let is_home = is_allowed(authority, allowed) && (same || !is_elsewhere(authority));
+    (!is_home).then_some(("Origin", origin))
 }
 
-/// Names of this machine and those that were allowed, with any port. An address is as good as a name: a page cannot rebind it.
-fn is_allowed(authority: &str, allowed: &[String]) -> bool {
-    let host = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+/// The name or address without its port.
+fn name_of(authority: &str) -> &str {
+    match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((v6, _)) => v6,
         None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
-    };
+    }
+}
+
+/// Names of this machine and those that were allowed, with any port. As a `Host`, an address is as good as a name: a page
+/// cannot rebind it.
+fn is_allowed(authority: &str, allowed: &[String]) -> bool {
+    let host = name_of(authority);
     host.eq_ignore_ascii_case("localhost")
-        || host.parse::<std::net::IpAddr>().is_ok()
+        || host.parse::<IpAddr>().is_ok()
         || allowed.iter().any(|name| name.eq_ignore_ascii_case(host))
+}
+
+/// As an `Origin`, an address other than of this machine is a page of somebody else, unless it is the one that was asked.
+fn is_elsewhere(authority: &str) -> bool {
+    name_of(authority).parse::<IpAddr>().is_ok_and(|ip| !ip.to_canonical().is_loopback())
 }
 
 #[cfg(test)]
@@ -62,5 +78,23 @@ mod tests {
         let allowed = ["bus.internal".to_owned()];
         assert!(is_allowed("Bus.Internal:7420", &allowed));
         assert!(!is_allowed("bus.internal.evil.example", &allowed));
+    }
+
+    #[test]
+    fn a_page_of_another_address_is_foreign_and_one_of_the_same_is_not() {
+        let ask = |host: &str, origin: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            headers.insert(header::ORIGIN, origin.parse().unwrap());
+            foreign(&headers, &["bus.internal".to_owned()]).map(|(name, _)| name)
+        };
+        assert_eq!(ask("127.0.0.1:7420", "http://127.0.0.1:3000"), None);
+        assert_eq!(ask("127.0.0.1:7420", "http://[::1]:3000"), None);
+        assert_eq!(ask("10.0.0.7:7420", "http://10.0.0.7:7420"), None);
+        assert_eq!(ask("10.0.0.7:7420", "https://bus.internal"), None);
+        assert_eq!(ask("127.0.0.1:7420", "http://6.6.6.6"), Some("Origin"));
+        assert_eq!(ask("10.0.0.7:7420", "http://10.0.0.8:7420"), Some("Origin"));
+        assert_eq!(ask("127.0.0.1:7420", "null"), Some("Origin"));
+        assert_eq!(ask("evil.example", "http://evil.example"), Some("Host"));
     }
 }

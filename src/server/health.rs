@@ -14,6 +14,9 @@ pub(super) async fn healthz() -> &'static str {
 }
 
 pub(super) async fn readyz(State(context): State<Context>) -> Result<&'static str, Failure> {
+    if context.sessions.is_draining() {
+        return Err(Failure::from(Problem::new(ErrorCode::GoingAway, "this broker is draining")));
+    }
     if let Some(status) = &context.postgres
         && let Some(sentence) = trouble(&status.borrow())
     {

@@ -1,38 +1,46 @@
-//! The front door: one port for the HTTP API, health and metrics.
+//! The front door: one port for WebSockets, the HTTP API, health and metrics.
 //!
 //! | file | owns |
 //! |---|---|
-//! | `mod` | the routes, the listener, how it ends |
+//! | `mod` | the routes, and how serving ends |
+//! | `accept` | the listener: connections, how many, for how long |
+//! | `watched` | the bytes of a connection: when they last moved, and what is left of them at the end |
 //! | `guard` | who may ask: `Host` and `Origin` |
-//! | `problem` | the one place where an error becomes a code and a status |
-//! | `health`, `topics`, `messages` | the routes |
+//! | `problem` | errors as HTTP carries them |
+//! | `ws` | the upgrade to a WebSocket, which becomes a session |
+//! | `health`, `topics`, `messages` | the other routes |
 //!
 //! Knows no SQL. Every answer that is not a success is `application/problem+json`.
 
+mod accept;
 mod guard;
 mod health;
 mod messages;
 mod problem;
 mod topics;
+mod watched;
+mod ws;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
+use laneway_client::wire::bounds::WEBSOCKET_PATH;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::Broker;
-use crate::limits::HTTP_BODY_BYTES_MAX;
+use crate::limits::{CLOSE_TIMEOUT, HTTP_BODY_BYTES_MAX, SESSIONS_DRAIN_TIMEOUT};
 use crate::postgres::Status;
+use crate::session::Sessions;
 
 /// What every route can reach.
 #[derive(Debug, Clone)]
 pub struct Context {
     pub broker: Broker,
+    pub sessions: Sessions,
     pub metrics: Arc<Registry>,
     /// Names, beside those of this machine, under which the broker may be asked.
     pub allowed_hosts: Arc<[String]>,
@@ -46,6 +54,7 @@ pub fn router(context: Context) -> Router {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))
+        .route(WEBSOCKET_PATH, get(ws::upgrade))
         .route("/v1/topics", post(topics::create).get(topics::list))
         .route("/v1/topics/{topic}", get(topics::show))
         .route("/v1/topics/{topic}/messages", post(messages::publish))
@@ -60,8 +69,11 @@ pub fn router(context: Context) -> Router {
         .with_state(context)
 }
 
-/// Serves until told to stop, then lets requests under way end.
-pub async fn serve(listener: TcpListener, context: Context, stop: CancellationToken) -> std::io::Result<()> {
-    let service = router(context).into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, service).with_graceful_shutdown(stop.cancelled_owned()).await
+/// Serves until told to stop; then, in the order of the data: no more connections, sessions drain, requests under way end.
+pub async fn serve(listener: TcpListener, context: Context, stop: CancellationToken) {
+    let sessions = context.sessions.clone();
+    let requests = accept::Requests::default();
+    accept::run(listener, router(context), &requests, &stop).await;
+    sessions.drain(SESSIONS_DRAIN_TIMEOUT + CLOSE_TIMEOUT).await;
+    requests.end().await;
 }

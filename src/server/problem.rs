@@ -1,4 +1,4 @@
-//! The one place where an error becomes a stable code, a status and a sentence.
+//! Errors as HTTP carries them: `application/problem+json`. Which code an error has, `session::fault` decides.
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
@@ -10,11 +10,11 @@ use futures_util::StreamExt as _;
 use laneway_client::{ErrorCode, Problem};
 
 use crate::broker::appender::AppendError;
-use crate::broker::message::InvalidMessage;
 use crate::broker::publish::PublishError;
 use crate::broker::reader::ReadError;
 use crate::broker::topics::TopicError;
 use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_DISCARD_BYTES_MAX, HTTP_REQUEST_TIMEOUT};
+use crate::session::fault::Refusal;
 use crate::store::Error as StoreError;
 
 /// An error as HTTP carries it.
@@ -38,112 +38,25 @@ impl IntoResponse for Failure {
     }
 }
 
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        let code = match &error {
-            StoreError::Unavailable { .. }
-            | StoreError::Contended { .. }
-            | StoreError::ReadOnly
-            | StoreError::Untrusted { .. } => ErrorCode::Unavailable, // nothing happened
-            StoreError::OutcomeUnknown { .. } => ErrorCode::OutcomeUnknown, // it may have happened
-            StoreError::Refused { .. }
-            | StoreError::NoSegment { .. }
-            | StoreError::TableGone { .. }
-            | StoreError::Forbidden { .. }
-            | StoreError::Unexpected { .. } => {
-                tracing::error!(%error, "a request failed");
-                ErrorCode::Internal
-            }
-        };
-        Self::from(Problem::new(code, error.to_string()))
-    }
-}
-
-impl From<TopicError> for Failure {
-    fn from(error: TopicError) -> Self {
-        let detail = error.to_string();
-        let problem = match error {
-            TopicError::Name(_) => Problem::new(ErrorCode::InvalidTopicName, detail).with_field("name"),
-            TopicError::Setting { field, .. } => {
-                Problem::new(ErrorCode::InvalidSetting, detail).with_field(field)
-            }
-            TopicError::Shrinks { .. } => {
-                Problem::new(ErrorCode::InvalidSetting, detail).with_field("partitions")
-            }
-            TopicError::Exists { .. } => Problem::new(ErrorCode::TopicExists, detail).with_field("name"),
-            TopicError::Unknown { .. } => Problem::new(ErrorCode::UnknownTopic, detail).with_field("topic"),
-            TopicError::Store(error) => return error.into(),
-        };
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let mut problem = Problem::new(refusal.code, refusal.detail);
+        (problem.field, problem.start, problem.expected) = (refusal.field, refusal.start, refusal.expected);
         Self::from(problem)
     }
 }
 
-impl From<PublishError> for Failure {
-    fn from(error: PublishError) -> Self {
-        let detail = error.to_string();
-        let problem = match error {
-            PublishError::Empty => Problem::new(ErrorCode::InvalidMessage, detail).with_field("messages"),
-            PublishError::Invalid { index, rule } => Problem::new(rule_code(&rule), detail)
-                .with_field(format!("messages[{index}].{}", rule.field())),
-            PublishError::PartitionOutOfRange { index, .. } => {
-                Problem::new(ErrorCode::PartitionOutOfRange, detail)
-                    .with_field(format!("messages[{index}].partition"))
+macro_rules! refused {
+    ($($error:ty),* $(,)?) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Refusal::from(error).into()
             }
-            PublishError::Sequence { index, .. } => Problem::new(ErrorCode::InvalidMessage, detail)
-                .with_field(format!("messages[{index}].sequence")),
-            PublishError::Topic(error) => return error.into(),
-        };
-        Self::from(problem)
-    }
-}
-
-fn rule_code(rule: &InvalidMessage) -> ErrorCode {
-    match rule {
-        InvalidMessage::PayloadTooLarge { .. } => ErrorCode::PayloadTooLarge,
-        InvalidMessage::KeyTooLarge { .. } => ErrorCode::KeyTooLarge,
-        InvalidMessage::HeadersTooLarge { .. } => ErrorCode::HeadersTooLarge,
-        InvalidMessage::TransactionIdTooLong { .. } => ErrorCode::TransactionIdTooLong,
-        InvalidMessage::Empty { .. }
-        | InvalidMessage::Nul { .. }
-        | InvalidMessage::ContentTypeTooLong { .. }
-        | InvalidMessage::ZeroTrace => ErrorCode::InvalidMessage,
-    }
-}
-
-impl From<AppendError> for Failure {
-    fn from(error: AppendError) -> Self {
-        let detail = error.to_string();
-        let mut problem = match &error {
-            AppendError::Overloaded => Problem::new(ErrorCode::Overloaded, detail),
-            AppendError::TooLarge => Problem::new(ErrorCode::TooLarge, detail),
-            AppendError::Unavailable { .. } => Problem::new(ErrorCode::Unavailable, detail),
-            AppendError::OutcomeUnknown { .. } => Problem::new(ErrorCode::OutcomeUnknown, detail),
-            AppendError::SequenceGap { .. } => Problem::new(ErrorCode::SequenceGap, detail),
-            AppendError::Refused { .. } => Problem::new(ErrorCode::InvalidMessage, detail),
-            AppendError::UnknownPartition => Problem::new(ErrorCode::UnknownTopic, detail),
-            AppendError::Internal { .. } => Problem::new(ErrorCode::Internal, detail),
-        };
-        if let AppendError::SequenceGap { expected } = error {
-            problem.expected = Some(expected.0);
         }
-        Self::from(problem)
-    }
+    )*};
 }
 
-impl From<ReadError> for Failure {
-    fn from(error: ReadError) -> Self {
-        let detail = error.to_string();
-        match error {
-            ReadError::OutOfRange { start } => {
-                let mut problem = Problem::new(ErrorCode::OutOfRange, detail).with_field("from");
-                problem.start = Some(start.0);
-                Self::from(problem)
-            }
-            ReadError::UnknownPartition => Self::from(Problem::new(ErrorCode::UnknownTopic, detail)),
-            ReadError::Store(error) => error.into(),
-        }
-    }
-}
+refused!(StoreError, TopicError, PublishError, AppendError, ReadError);
 
 /// A JSON body whose rejections are problems too.
 #[derive(Debug, FromRequest)]

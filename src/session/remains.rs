@@ -1,0 +1,87 @@
+//! What remains of a session when its connection has ended: it is settled with its groups, or waits for its client.
+//!
+//! Lives after the socket, without it: for the grace that the client has asked for, and until the groups hold nothing of the
+//! session any more. Cut off only when the broker itself ends.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Sessions;
+use super::ending::Verdict;
+use super::members::{GroupMember, detach_all, leave_all};
+use super::registry::{Known, Tenure};
+use crate::broker::groups::Leaving;
+use crate::limits::TAKEOVER_TIMEOUT;
+
+pub(super) struct Remains {
+    pub sessions: Sessions,
+    pub known: Arc<Known>,
+    pub tenure: Tenure,
+    /// How long its client may take to come back.
+    pub grace: Duration,
+    pub members: Vec<GroupMember>,
+    /// Groups that were being left: nobody comes back to them.
+    pub leaving: Vec<GroupMember>,
+    /// Groups that are still being joined.
+    pub late: Pin<Box<dyn Future<Output = Vec<GroupMember>> + Send>>,
+}
+
+impl Remains {
+    /// Tells the groups how the session ended, or keeps it for its client for a while.
+    pub async fn settle(mut self, verdict: Verdict) {
+        tracing::debug!(session = %self.known.session_id, ?verdict, "session ended");
+        let (session_id, leaving) = (self.known.session_id, std::mem::take(&mut self.leaving));
+        let (left, grace) = match verdict {
+            Verdict::Gone => (Leaving::Closed, None),
+            Verdict::Lost => (Leaving::Crashed, (!self.grace.is_zero()).then_some(self.grace)),
+            Verdict::TakenOver => (Leaving::Closed, Some(self.grace.max(TAKEOVER_TIMEOUT))),
+        };
+        let rest = async move {
+            match grace {
+                None => self.leave(left).await,
+                Some(grace) => self.park(grace).await,
+            }
+        };
+        tokio::join!(leave_all(session_id, &leaving, left), rest);
+    }
+
+    /// Nobody may come back.
+    async fn leave(self, leaving: Leaving) {
+        self.known.end(&self.tenure);
+        let session_id = self.known.session_id;
+        let late = async { leave_all(session_id, &self.late.await, leaving).await };
+        tokio::join!(leave_all(session_id, &self.members, leaving), late);
+        forget(&self.sessions, &self.known).await;
+    }
+
+    /// Waits for the client.
+    async fn park(self, grace: Duration) {
+        let Self { sessions, known, tenure, mut members, late, .. } = self;
+        detach_all(known.session_id, &members).await;
+        let late = late.await;
+        detach_all(known.session_id, &late).await;
+        members.extend(late);
+        known.park(&tenure, members);
+        tracing::debug!(session = %known.session_id, ?grace, "session parked");
+        let leaving = tokio::select! {
+            biased; // a client that came in time has come
+            () = known.claimed_from(&tenure) => return,
+            () = sessions.draining() => Leaving::Closed, // not the client's fault
+            () = tokio::time::sleep(grace) => Leaving::Crashed,
+        };
+        let Some(members) = known.end(&tenure) else { return }; // claimed at the last moment
+        leave_all(known.session_id, &members, leaving).await;
+        forget(&sessions, &known).await;
+    }
+}
+
+/// The session holds nothing any more.
+async fn forget(sessions: &Sessions, known: &Arc<Known>) {
+    if known.has_joined()
+        && let Err(error) = sessions.broker().sessions_close(known.session_id).await
+    {
+        tracing::warn!(%error, session = %known.session_id, "a session could not be closed in the database");
+    }
+    sessions.registry().forget(known);
+}
