@@ -63,6 +63,12 @@ want_pgbouncer() {
     command -v pgbouncer >/dev/null || wanted+=(pgbouncer)
 }
 
+# The names under which distributions install Chromium, the same as in tests/browser.
+want_chromium() {
+    say "Looking for Chromium"
+    command -v chromium chromium-browser google-chrome >/dev/null || wanted+=(chromium)
+}
+
 # Prints a Python that can make a virtual environment with pip; Debian packages that ability apart.
 python_with_venv() {
     local python
