@@ -163,6 +163,8 @@ pub const CATCH_UP_READS_MAX: usize = 4;
 pub const CATCH_UP_MESSAGES: u32 = 2_000;
 /// Bytes of one such read.
 pub const CATCH_UP_BYTES: u64 = 2 << 20;
+/// What was read for a lane and could not be sent at once is kept up to this size.
+pub const FETCHED_BYTES_KEPT: usize = 64 << 10;
 /// Pause before something that the database did not take is tried again.
 pub const EFFECT_RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Pause before a commit or a read of a lane is tried again.

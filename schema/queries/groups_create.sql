@@ -15,7 +15,7 @@ lanes AS (
     INSERT INTO laneway.lane (group_id, partition_id, first_offset)
     SELECT
         made.group_id, w.partition_id,
-        greatest(least(coalesce(w.first_offset, 9223372036854775807), coalesce(h.next_offset, 0)), p.start_offset)
+        greatest(coalesce(w.first_offset, h.next_offset, 0), p.start_offset)
     FROM made
     CROSS JOIN unnest($9::bigint[], $10::bigint[]) AS w (partition_id, first_offset)
     JOIN laneway.partition p ON p.partition_id = w.partition_id

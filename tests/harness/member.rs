@@ -25,6 +25,7 @@ pub struct TestMember {
 pub fn subscription(group: &str, topic: &str) -> (Subscription, OutboxReceiver) {
     let (outbox, receiver) = Outbox::new(CancellationToken::new());
     let subscription = Subscription {
+        id: None,
         session_id: SessionId(uuid::Uuid::new_v4()),
         resume_hash: vec![1; 32],
         number: 1,

@@ -81,6 +81,34 @@ impl Socket {
         }
     }
 
+    /// As [`Socket::connect_with`], where the connection may be lost at any byte: `None` if it was.
+    pub async fn try_connect_with(
+        address: &str,
+        subprotocol: Subprotocol,
+        hello: Hello,
+    ) -> Option<(Self, Welcome)> {
+        let mut request = format!("ws://{address}/v1/ws").into_client_request().unwrap();
+        request.headers_mut().insert("sec-websocket-protocol", subprotocol.name().parse().unwrap());
+        let connected = tokio::time::timeout(PATIENCE, tokio_tungstenite::connect_async(request)).await;
+        let (stream, _) = connected.expect("an answer in time").ok()?;
+        let mut socket = Self { subprotocol, stream, put_aside: VecDeque::new(), next_id: 100 };
+        socket.try_send(ClientFrame::Hello(hello)).await?;
+        loop {
+            match socket.seen().await {
+                Seen::Frame(BrokerFrame::Welcome(welcome)) => return Some((socket, *welcome)),
+                Seen::Frame(BrokerFrame::Heartbeat) => {}
+                Seen::Frame(other) => panic!("not welcomed: {other:?}"),
+                Seen::Closed(_) => return None,
+            }
+        }
+    }
+
+    /// As [`Socket::send`]; `None` if the connection is lost.
+    pub async fn try_send(&mut self, frame: ClientFrame) -> Option<()> {
+        let message = self.message(self.subprotocol.encode_client(&frame));
+        self.stream.send(message).await.ok()
+    }
+
     /// A fresh request id.
     pub fn id(&mut self) -> u64 {
         self.next_id += 1;
@@ -94,11 +122,15 @@ impl Socket {
 
     /// Sends bytes as a frame of the subprotocol's kind, whatever they are.
     pub async fn send_raw(&mut self, bytes: Vec<u8>) {
-        let message = match self.subprotocol {
+        let message = self.message(bytes);
+        self.stream.send(message).await.unwrap();
+    }
+
+    fn message(&self, bytes: Vec<u8>) -> Message {
+        match self.subprotocol {
             Subprotocol::Json => Message::Text(String::from_utf8(bytes).unwrap().into()),
             Subprotocol::MessagePack => Message::Binary(bytes.into()),
-        };
-        self.stream.send(message).await.unwrap();
+        }
     }
 
     /// What comes next, heartbeats included.

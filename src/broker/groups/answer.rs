@@ -113,6 +113,17 @@ impl GroupTask {
         outbox.push(BrokerFrame::Error(Box::new(frame)));
     }
 
+    /// What was to be confirmed of a lane that is lost will not be: nothing of it has happened.
+    pub(super) fn tell_lost(&self, held: &Held) {
+        let session_id = held.fence.session_id;
+        for (_, id) in &held.confirms {
+            let named =
+                Named { session_id, id: Some(*id), partition: held.number, epoch: held.fence.epoch.0 };
+            let detail = "the lane has another holder by now; what was not confirmed may be delivered again";
+            self.tell(&named, ErrorCode::LeaseLost, detail.to_owned(), "epoch");
+        }
+    }
+
     /// A request about a lane is done, durably.
     fn confirm(&self, partition_id: PartitionId, id: u64) {
         let Some(held) = self.lanes.get(&partition_id) else { return };
@@ -222,7 +233,7 @@ impl GroupTask {
         let mut settlement =
             Settlement { release: Some(Release { suspect_until, avoided }), ..Settlement::default() };
         let mut give_up = None;
-        if let Some(offset) = held.lane.suspect_in_flight().filter(|_| reached.is_some()) {
+        if let Some(offset) = held.lane.alone_in_flight().filter(|_| reached.is_some()) {
             let attempts = held.lane.attempts_after_failure(offset);
             let delay = backoff::delay(&settings, attempts, rand::rng().random());
             let reason = why.to_owned();
@@ -253,7 +264,10 @@ impl GroupTask {
         };
         let now = Instant::now();
         let id = match (what, result) {
-            (_, Settled::LeaseLost) => return self.lost(partition_id, "lease_lost"),
+            (what, Settled::LeaseLost) => {
+                held.confirms.extend(what.id().map(|id| (0, id)));
+                return self.lost(partition_id, "lease_lost");
+            }
             (Settling::Release { why }, Settled::Done) => return self.on_released(partition_id, why),
             (Settling::Charge { id, offset, attempts, reason, delay }, Settled::Done) => {
                 let failure = Failure { attempts, reason, retry_at: now + delay };

@@ -10,6 +10,7 @@ use laneway_client::ErrorCode;
 use laneway_client::wire::record::BatchHeader;
 use laneway_client::wire::{BrokerFrame, ErrorFrame};
 
+use super::credit::Room;
 use super::lane::Sendable;
 use super::ranges::Ranges;
 use super::task::{GroupTask, Held, Look};
@@ -17,7 +18,7 @@ use crate::broker::hot_tail::{Found, HotTails};
 use crate::broker::reader::ReadError;
 use crate::broker::slab::{Piece, Slab};
 use crate::ids::{Epoch, Offset, PartitionId, SessionId};
-use crate::limits::COMMIT_RETRY_PAUSE;
+use crate::limits::{COMMIT_RETRY_PAUSE, FETCHED_BYTES_KEPT};
 use crate::store::messages::Message;
 
 /// Whether a lane has sent a batch, and so may send another.
@@ -133,7 +134,8 @@ impl GroupTask {
             Source::Dry => return Turn::Waits,
             Source::Behind => {
                 held.fetching = true;
-                self.effects.fetch(partition_id, held.fence.epoch, sendable.from);
+                let room = Room { messages: sendable.messages.min(room.messages), bytes: room.bytes };
+                self.effects.fetch(partition_id, held.fence.epoch, sendable.from, room);
                 return Turn::Waits;
             }
         };
@@ -176,6 +178,7 @@ impl GroupTask {
                 held.fetched = Slab::new(messages).map(Arc::new);
                 held.dry_at = held.fetched.is_none().then_some(from);
                 self.pump_lane(partition_id);
+                self.drop_unsent(partition_id);
             }
             // Retention has overtaken it: a new grant tells the client what is lost.
             Err(ReadError::OutOfRange { .. }) => self.release(partition_id, "retention"),
@@ -185,6 +188,16 @@ impl GroupTask {
                 held.retry_at = Some(Instant::now() + COMMIT_RETRY_PAUSE);
                 self.set_timer(partition_id);
             }
+        }
+    }
+
+    /// What was read and could not be sent is read again later, unless it is little: a thousand lanes that wait for a slow
+    /// client must not fill the memory.
+    fn drop_unsent(&mut self, partition_id: PartitionId) {
+        if let Some(held) = self.lanes.get_mut(&partition_id)
+            && held.fetched.as_ref().is_some_and(|slab| slab.bytes() > FETCHED_BYTES_KEPT)
+        {
+            held.fetched = None;
         }
     }
 

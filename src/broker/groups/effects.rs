@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+use super::credit::Room;
 use super::{Surroundings, assignment};
 use crate::broker::appender::CommitError;
 use crate::broker::reader::ReadError;
@@ -56,6 +57,16 @@ pub(super) enum Settling {
     Release { why: &'static str },
 }
 
+impl Settling {
+    /// The request that waits for it, if there is one.
+    pub fn id(&self) -> Option<u64> {
+        match self {
+            Settling::Charge { id, .. } | Settling::GiveUp { id, .. } => *id,
+            Settling::Release { .. } => None,
+        }
+    }
+}
+
 /// Sends effects off, and collects what comes back.
 #[derive(Debug, Clone)]
 pub(super) struct Effects {
@@ -105,12 +116,13 @@ impl Effects {
         });
     }
 
-    /// Reads messages of a lane that is behind the hot tail.
-    pub fn fetch(&self, partition_id: PartitionId, epoch: Epoch, from: Offset) {
+    /// Reads messages of a lane that is behind the hot tail: no more than its session accepts.
+    pub fn fetch(&self, partition_id: PartitionId, epoch: Epoch, from: Offset, room: Room) {
         let (reader, catch_up) = (self.surroundings.reader.clone(), self.surroundings.catch_up.clone());
         self.spawn(async move {
             let _permit = catch_up.acquire().await;
-            let limit = ReadLimit { messages: CATCH_UP_MESSAGES, bytes: CATCH_UP_BYTES };
+            let messages = u32::try_from(room.messages).unwrap_or(u32::MAX).min(CATCH_UP_MESSAGES);
+            let limit = ReadLimit { messages, bytes: room.bytes.min(CATCH_UP_BYTES) };
             let result = reader.read(partition_id, from, limit).await;
             Event::Fetched { partition_id, epoch, from, result }
         });

@@ -124,9 +124,9 @@ impl Lane {
         (self.in_flight() > 0).then_some(self.committed)
     }
 
-    /// The only message in flight, if it is alone and was sent alone because its neighbourhood is suspect.
-    pub fn suspect_in_flight(&self) -> Option<Offset> {
-        (self.in_flight() == 1 && self.committed < self.suspect_until).then_some(self.committed)
+    /// The only message in flight, if it is alone.
+    pub fn alone_in_flight(&self) -> Option<Offset> {
+        (self.in_flight() == 1).then_some(self.committed)
     }
 
     /// Below this, one message at a time.

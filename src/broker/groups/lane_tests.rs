@@ -71,12 +71,12 @@ fn what_was_not_sent_cannot_be_acknowledged_or_refused() {
 fn a_suspect_lane_has_one_message_in_flight_until_the_range_is_over() {
     let mut lane = lane(10, 12);
     assert_eq!(send(&mut lane, 5), [10]);
-    assert_eq!(lane.suspect_in_flight(), Some(Offset(10)));
+    assert_eq!(lane.alone_in_flight(), Some(Offset(10)));
     ack(&mut lane, 1, &[10]).unwrap();
     assert_eq!(send(&mut lane, 5), [11]);
     ack(&mut lane, 1, &[11]).unwrap();
     assert_eq!(send(&mut lane, 3), [12, 13, 14]);
-    assert_eq!(lane.suspect_in_flight(), None);
+    assert_eq!(lane.alone_in_flight(), None);
 }
 
 #[test]

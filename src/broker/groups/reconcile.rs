@@ -6,8 +6,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use laneway_client::ErrorCode;
 use laneway_client::wire::{
-    BrokerFrame, LaneDraining, LaneGranted, LaneReset, LaneRevoked, OffsetRange, ResumeOutcome, ResumedLane,
+    BrokerFrame, ErrorFrame, LaneDraining, LaneGranted, LaneReset, LaneRevoked, OffsetRange, ResumeOutcome,
+    ResumedLane,
 };
 use tokio::sync::oneshot;
 
@@ -144,8 +146,8 @@ impl GroupTask {
     pub(super) fn on_listed(&mut self, result: Result<Option<Vec<LaneRow>>, Error>) {
         self.looked();
         let rows = match result {
-            Ok(Some(rows)) => rows,
-            Ok(None) => Vec::new(), // the group is gone, and its lanes with it
+            Ok(Some(rows)) if !rows.is_empty() => rows,
+            Ok(Some(_) | None) => return self.on_gone(),
             Err(error) => {
                 tracing::debug!(%error, "the lanes of a group are looked at again in a moment");
                 return self.want(Look::Assign);
@@ -184,6 +186,20 @@ impl GroupTask {
         }
     }
 
+    /// The group was deleted, or its topic.
+    fn on_gone(&mut self) {
+        let lanes: Vec<PartitionId> = self.lanes.keys().copied().collect();
+        lanes.into_iter().for_each(|partition_id| self.lost(partition_id, "group_deleted"));
+        for (_, member) in self.members.drain() {
+            if let Some(outbox) = &member.outbox {
+                let detail = format!("group {} of topic {} was deleted", self.name, self.topic.name);
+                let mut frame = ErrorFrame::new(ErrorCode::UnknownGroup, detail);
+                frame.subscription = Some(member.subscription);
+                outbox.push(BrokerFrame::Error(Box::new(frame)));
+            }
+        }
+    }
+
     /// A lane that we hold, against its row.
     fn compare(&mut self, row: &LaneRow) {
         let Some(held) = self.lanes.get_mut(&row.partition_id).filter(|held| !held.releasing) else { return };
@@ -207,7 +223,10 @@ impl GroupTask {
     pub(super) fn on_acquired(&mut self, result: Result<Vec<ResumeAt>, Error>) {
         self.looked();
         match result {
-            Ok(lanes) => lanes.into_iter().for_each(|at| self.grant(&at)),
+            Ok(lanes) => {
+                lanes.iter().for_each(|at| self.grant(at));
+                self.pump_all(); // together, so that new lanes share the credit from the start
+            }
             Err(error) => {
                 tracing::debug!(%error, "lanes are acquired in a moment");
                 self.want(Look::List);
@@ -256,7 +275,6 @@ impl GroupTask {
         self.surroundings.tails.follow(at.partition_id, &self.wake);
         self.lanes.insert(at.partition_id, Held::new(fence, number, lane));
         self.commit_if_dirty(at.partition_id);
-        self.pump_lane(at.partition_id);
     }
 
     /// No more batches; acks still count until the moment, or until nothing is in flight.
@@ -319,7 +337,9 @@ impl GroupTask {
 
     /// A lane is somebody else's: nothing of it counts any more.
     pub(super) fn lost(&mut self, partition_id: PartitionId, why: &str) {
-        self.forget(partition_id, why);
+        if let Some(held) = self.forget(partition_id, why) {
+            self.tell_lost(&held);
+        }
         self.want(Look::List);
     }
 

@@ -1,0 +1,64 @@
+//! Groups and lanes as clients meet them: the real binary, real sockets, both subprotocols.
+//!
+//! | file | shows |
+//! |---|---|
+//! | `flow` | where a group starts, credit, batches, waiting for company |
+//! | `acks` | cumulative and single acks, rounds, what does not count |
+//! | `failures` | nacks, backoff, deadlines, poison, the three policies |
+//! | `members` | sharing, draining, waiting, taking over, two brokers |
+//! | `zombies` | frozen and killed brokers |
+//! | `crowd` | many sessions that come and go while messages flow |
+//! | `commits` | what acks cost the database |
+
+#![allow(clippy::unwrap_used, clippy::too_many_lines)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod acks;
+mod commits;
+mod crowd;
+mod failures;
+mod flow;
+mod members;
+mod zombies;
+
+use harness::socket::{Socket, make_topic, text};
+use harness::{Server, TestDatabase};
+use laneway_client::wire::{NewMessage, Subprotocol};
+
+/// A broker with a topic.
+struct Bus {
+    database: TestDatabase,
+    server: Server,
+}
+
+impl Bus {
+    async fn with_topic(topic: &str, partitions: u32) -> Self {
+        let database = TestDatabase::new().await;
+        let server = Server::on_database(&database.url).await;
+        make_topic(&server.address, topic, partitions).await;
+        Self { database, server }
+    }
+
+    async fn connect(&self, subprotocol: Subprotocol) -> Socket {
+        Socket::connect(&self.server.address, subprotocol).await
+    }
+
+    /// Publishes numbered messages to one partition.
+    async fn publish(&self, topic: &str, partition: u32, numbers: std::ops::Range<usize>) {
+        let mut producer = self.connect(Subprotocol::MessagePack).await;
+        let messages = numbers.map(|number| to_partition(partition, format!("m{number}")));
+        producer.publish(topic, messages.collect()).await;
+        producer.close().await;
+    }
+
+    async fn stop(mut self) {
+        assert_eq!(self.server.stop().await, 0, "{}", self.server.log().join("\n"));
+    }
+}
+
+/// A message for one partition.
+fn to_partition(partition: u32, payload: impl Into<String>) -> NewMessage {
+    NewMessage { partition: Some(partition), ..text(payload) }
+}

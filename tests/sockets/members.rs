@@ -1,0 +1,129 @@
+//! Members: sharing lanes, draining, waiting for a place, taking over at once; on one broker and on two.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use laneway_client::wire::{BrokerFrame, ClientFrame, Subprotocol, Unsubscribe};
+
+use crate::Bus;
+use crate::harness::Server;
+use crate::harness::socket::{BOTH, Socket, offsets};
+
+async fn lanes(socket: &mut Socket, count: usize) -> BTreeSet<u32> {
+    let mut lanes = BTreeSet::new();
+    for _ in 0..count {
+        lanes.insert(socket.granted().await.partition);
+    }
+    lanes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_share_evenly_and_those_beyond_the_partitions_wait_and_take_over_at_once() {
+    let bus = Bus::with_topic("orders", 2).await;
+    let mut first = bus.connect(Subprotocol::Json).await;
+    first.subscribe("billing", "orders").await;
+    assert_eq!(lanes(&mut first, 2).await.len(), 2);
+    let mut second = bus.connect(Subprotocol::MessagePack).await;
+    second.subscribe("billing", "orders").await;
+    let taken = second.granted().await;
+    assert_eq!(taken.epoch, 2);
+    let mut third = bus.connect(Subprotocol::Json).await;
+    third.subscribe("billing", "orders").await;
+    assert!(third.frame_within(Duration::from_millis(300)).await.is_none(), "there is no place for it");
+    let started = Instant::now();
+    second.cut();
+    let granted = third.granted().await;
+    assert_eq!((granted.partition, granted.epoch), (taken.partition, 3));
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebalance_drains_what_moves_and_leaves_the_rest_alone() {
+    for subprotocol in BOTH {
+        let bus = Bus::with_topic("orders", 2).await;
+        bus.publish("orders", 0, 0..5).await;
+        bus.publish("orders", 1, 0..5).await;
+        let mut first = bus.connect(subprotocol).await;
+        first.subscribe("billing", "orders").await;
+        lanes(&mut first, 2).await;
+        let batches = first.batches(10).await;
+        let mut second = bus.connect(subprotocol).await;
+        second.subscribe("billing", "orders").await;
+        let draining = first
+            .wait_for(|frame| match frame {
+                BrokerFrame::LaneDraining(draining) => Some(draining.clone()),
+                _ => None,
+            })
+            .await;
+        // No more batches of the lane that moves; the other goes on.
+        bus.publish("orders", draining.partition, 5..6).await;
+        bus.publish("orders", 1 - draining.partition, 5..6).await;
+        let stays = first.batch().await;
+        assert_eq!((stays.partition, offsets(&stays)), (1 - draining.partition, vec![5]));
+        assert!(first.frame_within(Duration::from_millis(200)).await.is_none());
+        assert!(second.frame_within(Duration::from_millis(10)).await.is_none(), "it is still held");
+        let batch = batches.iter().find(|batch| batch.partition == draining.partition).unwrap();
+        first.ack_below(batch, 5).await.unwrap();
+        let granted = second.granted().await;
+        assert_eq!((granted.partition, granted.epoch, granted.committed_offset), (draining.partition, 2, 5));
+        assert_eq!(offsets(&second.batch().await), [5]);
+        bus.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_does_not_finish_loses_the_lane_when_its_time_is_over() {
+    let database = crate::harness::TestDatabase::new().await;
+    let mut server = Server::start(&["--database-url", &database.url, "--lane-drain", "500ms"]).await;
+    crate::harness::socket::make_topic(&server.address, "orders", 1).await;
+    let mut first = Socket::connect(&server.address, Subprotocol::Json).await;
+    first.publish("orders", vec![crate::to_partition(0, "m0")]).await;
+    let subscription = first.subscribe("billing", "orders").await.subscription;
+    let batch = first.batch().await;
+    let mut second = Socket::connect(&server.address, Subprotocol::Json).await;
+    second.subscribe("billing", "orders").await;
+    let id = first.id();
+    first.send(ClientFrame::Unsubscribe(Unsubscribe { id, subscription })).await;
+    let granted = second.granted().await;
+    assert_eq!((granted.epoch, granted.committed_offset), (2, 0));
+    assert_eq!(offsets(&second.batch().await), [0], "a drain that ran out is no crash: nothing is suspect");
+    let late = first.ack_below(&batch, 1).await.unwrap_err();
+    let codes = [laneway_client::ErrorCode::LeaseLost, laneway_client::ErrorCode::UnknownSubscription];
+    assert!(codes.contains(&late.code), "{late:?}");
+    assert_eq!(server.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_brokers_share_a_group_and_deliver_what_either_of_them_takes() {
+    let bus = Bus::with_topic("orders", 4).await;
+    let mut other = Server::on_database(&bus.database.url).await;
+    let mut here = bus.connect(Subprotocol::Json).await;
+    here.subscribe("billing", "orders").await;
+    let mut there = Socket::connect(&other.address, Subprotocol::MessagePack).await;
+    there.subscribe("billing", "orders").await;
+    let theirs = lanes(&mut there, 2).await;
+    for partition in 0..4 {
+        bus.publish("orders", partition, 0..3).await;
+        let holder = if theirs.contains(&partition) { &mut there } else { &mut here };
+        let batches = holder.batches(3).await;
+        assert!(batches.iter().all(|batch| batch.partition == partition));
+        assert_eq!(batches.iter().flat_map(offsets).collect::<Vec<_>>(), [0, 1, 2]);
+        holder.ack_below(batches.last().unwrap(), 3).await.unwrap();
+    }
+    let mut producer = Socket::connect(&other.address, Subprotocol::Json).await;
+    for partition in 0..4 {
+        producer.publish("orders", vec![crate::to_partition(partition, "m3")]).await;
+        let holder = if theirs.contains(&partition) { &mut there } else { &mut here };
+        let batch = holder.batch().await;
+        assert_eq!(offsets(&batch), [3]);
+        holder.ack_below(&batch, 4).await.unwrap();
+    }
+    // A broker that stops in order hands its lanes over.
+    assert_eq!(other.stop().await, 0);
+    let mut back = lanes(&mut here, 2).await;
+    while !theirs.is_subset(&back) {
+        back.insert(here.granted().await.partition); // some may have been its own before the others came
+    }
+    bus.stop().await;
+}

@@ -1,0 +1,81 @@
+//! Brokers that freeze or die: their lanes move after the ttl, and nothing they do afterwards counts.
+
+use std::time::Duration;
+
+use laneway_client::wire::{BrokerFrame, Subprotocol};
+use nix::sys::signal::Signal;
+
+use crate::harness::socket::{Socket, make_topic, offsets};
+use crate::harness::{Server, TestDatabase};
+
+async fn quick_broker(database: &TestDatabase) -> Server {
+    Server::start(&["--database-url", &database.url, "--lease-ttl", "2s"]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_broker_is_buried_and_what_its_sessions_acknowledge_afterwards_moves_nothing() {
+    let database = TestDatabase::new().await;
+    let mut frozen = quick_broker(&database).await;
+    let mut living = quick_broker(&database).await;
+    make_topic(&living.address, "orders", 1).await;
+    let mut producer = Socket::connect(&living.address, Subprotocol::Json).await;
+    producer.publish("orders", (0..4).map(|n| crate::to_partition(0, format!("m{n}"))).collect()).await;
+    let mut victim = Socket::connect(&frozen.address, Subprotocol::Json).await;
+    victim.subscribe("billing", "orders").await;
+    let batch = victim.batch().await;
+    assert_eq!(victim.ack_below(&batch, 1).await.unwrap(), 1);
+    let mut heir = Socket::connect(&living.address, Subprotocol::Json).await;
+    heir.subscribe("billing", "orders").await;
+    frozen.signal(Signal::SIGSTOP);
+    let granted = heir.granted().await;
+    assert_eq!((granted.epoch, granted.committed_offset), (2, 1));
+    assert_eq!(offsets(&heir.batch().await), [1, 2, 3], "the death of a broker makes nothing suspect");
+    // The zombie wakes with an ack in its socket.
+    let zombie = tokio::spawn(async move {
+        let refused = victim.ack_below(&batch, 4).await.unwrap_err();
+        (victim, refused)
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await; // on its way
+    frozen.signal(Signal::SIGCONT);
+    let (mut victim, refused) = zombie.await.unwrap();
+    assert_eq!(refused.code, laneway_client::ErrorCode::LeaseLost);
+    let newest = "SELECT committed_offset FROM laneway.lane_commit ORDER BY epoch DESC, number DESC LIMIT 1";
+    assert_eq!(database.number(newest).await, 1);
+    victim
+        .wait_for(|frame| match frame {
+            BrokerFrame::LaneRevoked(revoked) => Some(revoked.clone()),
+            _ => None,
+        })
+        .await;
+    // It has begun a new life and is a member again.
+    heir.cut();
+    assert_eq!(victim.granted().await.epoch, 3);
+    assert_eq!(living.stop().await, 0);
+    assert_eq!(frozen.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_broker_is_buried_and_its_lanes_run_again() {
+    let database = TestDatabase::new().await;
+    let mut killed = quick_broker(&database).await;
+    let mut living = quick_broker(&database).await;
+    make_topic(&living.address, "orders", 3).await;
+    let mut victim = Socket::connect(&killed.address, Subprotocol::MessagePack).await;
+    victim.subscribe("billing", "orders").await;
+    for _ in 0..3 {
+        victim.granted().await;
+    }
+    let mut heir = Socket::connect(&living.address, Subprotocol::MessagePack).await;
+    killed.kill().await;
+    heir.subscribe("billing", "orders").await;
+    let mut epochs = Vec::new();
+    for _ in 0..3 {
+        epochs.push(heir.granted().await.epoch);
+    }
+    assert_eq!(epochs, [2, 2, 2]);
+    assert_eq!(database.number("SELECT count(*) FROM laneway.broker WHERE dead_at IS NOT NULL").await, 1);
+    assert_eq!(living.stop().await, 0);
+    let left = "SELECT (SELECT count(*) FROM laneway.session) + (SELECT count(*) FROM laneway.member)
+        + (SELECT count(*) FROM laneway.lane WHERE session_id IS NOT NULL)";
+    assert_eq!(database.number(left).await, 0, "a broker that stops in order leaves nothing behind");
+}
