@@ -27,6 +27,8 @@ integer_newtype! {
     SegmentId;
     /// A cut of the trace index, and the integer in the name of its table.
     CutId;
+    /// A message that a group has given up, as operators name it.
+    DeadLetterId;
     /// Position of one message in its partition: zero-based, dense, never reused.
     Offset;
     /// Place of one message in what a producer sends to one partition: from 0, without gaps.

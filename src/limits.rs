@@ -200,6 +200,10 @@ pub const HTTP_DISCARD_BYTES_MAX: usize = 128 << 20;
 pub const HTTP_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Topics of one page.
 pub const TOPICS_PAGE_MAX: i64 = 500;
+/// Dead letters of one page; their bytes are bounded like those of a read.
+pub const DEAD_LETTERS_PAGE_MAX: u32 = 1_000;
+/// Looks for tables before a replay gives up; each lets a busy neighbour finish.
+pub const REPLAY_TRIES_MAX: u32 = 100;
 /// How long a stopping broker waits for requests under way.
 pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 

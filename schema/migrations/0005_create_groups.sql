@@ -71,7 +71,7 @@ COMMENT ON COLUMN laneway.lane.suspect_until IS 'Below this offset one message a
 CREATE INDEX lane_session_id ON laneway.lane (session_id) WHERE session_id IS NOT NULL;
 CREATE INDEX lane_partition_id ON laneway.lane (partition_id);
 
--- Why inserts, and not an update of the lane: docs/adr/0002-insert-only-lane-commits.md.
+-- Why inserts, and not an update of the lane: docs/adr/0002-lane-commits.md.
 CREATE TABLE laneway.lane_commit (
     group_id          bigint NOT NULL,
     partition_id      bigint NOT NULL,

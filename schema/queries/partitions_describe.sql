@@ -1,6 +1,6 @@
 -- partitions_describe: where the partitions of a topic start and end, and what they store.
 -- $1 topic_id bigint
--- No row: no such topic. Locks nothing; one index descent per partition.
+-- No row: no such topic (any more). Locks nothing; one index descent per partition.
 SELECT
     p.partition_id, p.number, p.start_offset,
     coalesce(h.next_offset, 0) AS next_offset,
@@ -14,5 +14,5 @@ LEFT JOIN LATERAL (
     ORDER BY head.published_at DESC, head.next_offset DESC
     LIMIT 1
 ) h ON true
-WHERE p.topic_id = $1
+WHERE p.topic_id = $1 AND p.deleted_at IS NULL
 ORDER BY p.number

@@ -4,4 +4,4 @@
 SELECT t.name, p.number
 FROM laneway.partition p
 JOIN laneway.topic t USING (topic_id)
-WHERE p.partition_id = $1
+WHERE p.partition_id = $1 AND p.deleted_at IS NULL

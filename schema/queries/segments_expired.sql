@@ -12,7 +12,7 @@ WITH newest AS (
         ORDER BY head.published_at DESC, head.next_offset DESC
         LIMIT 1
     ) h
-    WHERE t.retention_age_ms IS NOT NULL OR t.retention_bytes IS NOT NULL
+    WHERE t.deleted_at IS NULL AND (t.retention_age_ms IS NOT NULL OR t.retention_bytes IS NOT NULL)
 ),
 stored AS (
     SELECT topic_id, sum(bytes_total - start_bytes_total) AS bytes FROM newest GROUP BY topic_id

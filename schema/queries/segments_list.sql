@@ -5,5 +5,5 @@ SELECT
     p.start_offset, s.segment_id, s.first_offset, s.end_offset, s.bytes, s.last_published_at, s.sealed_at
 FROM laneway.partition p
 LEFT JOIN laneway.segment s ON s.partition_id = p.partition_id AND s.state = 'attached'
-WHERE p.partition_id = $1
+WHERE p.partition_id = $1 AND p.deleted_at IS NULL
 ORDER BY s.first_offset

@@ -23,4 +23,4 @@ LEFT JOIN LATERAL (
     FROM laneway.segment
     WHERE segment.partition_id = p.partition_id AND segment.state = 'attached'
 ) s ON true
-WHERE p.partition_id = $1
+WHERE p.partition_id = $1 AND p.deleted_at IS NULL

@@ -2,8 +2,9 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `topics` | the topics that exist, remembered; making and growing them |
+//! | `topics` | the topics that exist, remembered; making, growing and deleting them |
 //! | `message` | the rules that one message must keep |
+//! | `dead_letters` | what groups have given up: listed, published again, dropped |
 //! | `publish` | routing messages to partitions, and cutting a publish into units |
 //! | `appender` | units in, one transaction per flush out |
 //! | `reader` | reading by offset, time and trace, across segments |
@@ -15,6 +16,7 @@
 
 pub mod announce;
 pub mod appender;
+pub mod dead_letters;
 pub mod groups;
 pub mod hot_tail;
 pub mod lease;

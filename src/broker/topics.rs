@@ -1,9 +1,10 @@
-//! The topics that exist, remembered for a while; making and growing them.
+//! The topics that exist, remembered for a while; making, growing and deleting them.
 //!
 //! What is remembered is dropped at a hint from another broker and, because hints can be lost, after a few seconds anyway.
 //! A topic that is not known is always looked up, so a new one is never missed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
@@ -18,7 +19,7 @@ use crate::limits::{
 };
 use crate::store::listen::Hint;
 use crate::store::partitions::Partition;
-use crate::store::topics::{Created, Topic, TopicSettings};
+use crate::store::topics::{Created, Deleted, Topic, TopicSettings};
 use crate::store::{Error, Store};
 
 /// How long a topic is believed without a hint: the bound on how late another broker's change is seen.
@@ -46,11 +47,13 @@ pub enum TopicError {
 pub struct Topics {
     store: Store,
     remembered: Arc<DashMap<TopicName, (Arc<Topic>, Instant)>>,
+    /// How often something was forgotten: what was read before that is not remembered after it.
+    forgotten: Arc<AtomicU64>,
 }
 
 impl Topics {
     pub fn new(store: Store) -> Self {
-        Self { store, remembered: Arc::default() }
+        Self { store, remembered: Arc::default(), forgotten: Arc::default() }
     }
 
     /// Forgets at every hint, for as long as hints come.
@@ -58,6 +61,7 @@ impl Topics {
         loop {
             match hints.recv().await {
                 Ok(Hint::Topics | Hint::Everything) | Err(broadcast::error::RecvError::Lagged(_)) => {
+                    self.forgotten.fetch_add(1, Ordering::SeqCst);
                     self.remembered.clear();
                 }
                 Ok(Hint::Group(_) | Hint::Heads { .. }) => {}
@@ -71,10 +75,26 @@ impl Topics {
         if let Some(topic) = self.recall(name) {
             return Ok(topic);
         }
+        let forgotten = self.forgotten.load(Ordering::SeqCst);
         let found = self.store.topics_find(name).await?;
-        let topic = Arc::new(found.ok_or_else(|| TopicError::Unknown { name: name.to_string() })?);
-        self.remembered.insert(name.clone(), (topic.clone(), Instant::now()));
+        let topic = Arc::new(found.ok_or_else(|| unknown(name))?);
+        self.remember(name, &topic, forgotten);
         Ok(topic)
+    }
+
+    /// Order: looked at under the entry's lock. Whoever forgets counts first and removes then, so it is either seen here or
+    /// removes what is put in here.
+    fn remember(&self, name: &TopicName, topic: &Arc<Topic>, forgotten: u64) {
+        let entry = self.remembered.entry(name.clone());
+        if self.forgotten.load(Ordering::SeqCst) == forgotten {
+            entry.insert((topic.clone(), Instant::now()));
+        }
+    }
+
+    /// Makes the next look at a topic a look into the database.
+    pub fn forget(&self, name: &TopicName) {
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
+        self.remembered.remove(name);
     }
 
     fn recall(&self, name: &TopicName) -> Option<Arc<Topic>> {
@@ -89,7 +109,7 @@ impl Topics {
         match self.store.topics_create(&name, request.partitions, &settings).await? {
             Created::Made(topic_id) => {
                 tracing::info!(topic.name = %name, topic = %topic_id, partitions = request.partitions, "topic made");
-                self.remembered.remove(&name);
+                self.forget(&name);
                 self.find(&name).await
             }
             Created::Exists => Err(TopicError::Exists { name: name.to_string() }),
@@ -101,13 +121,29 @@ impl Topics {
         in_range("partitions", u64::from(partitions), 1, u64::from(TOPIC_PARTITIONS_MAX))?;
         let topic = self.find(name).await?;
         let now = self.store.topics_grow(topic.topic_id, partitions).await?;
-        self.remembered.remove(name);
+        self.forget(name);
         match now {
-            None => Err(TopicError::Unknown { name: name.to_string() }),
+            None => Err(unknown(name)),
             Some(now) if now > partitions => {
                 Err(TopicError::Shrinks { name: name.to_string(), partitions: now })
             }
             Some(_) => self.find(name).await,
+        }
+    }
+
+    /// Deletes a topic with everything in it; its name may be used again at once. This broker knows it no more from here on,
+    /// the others after a hint or a few seconds.
+    pub async fn delete(&self, name: &TopicName) -> Result<(), TopicError> {
+        // Not what is remembered: that may be an older topic of the same name.
+        let topic = self.store.topics_find(name).await?.ok_or_else(|| unknown(name))?;
+        let deleted = self.store.topics_delete(topic.topic_id).await;
+        self.forget(name);
+        match deleted? {
+            Deleted::Marked => {
+                tracing::info!(topic.name = %name, topic = %topic.topic_id, "topic deleted");
+                Ok(())
+            }
+            Deleted::Unknown => Err(unknown(name)),
         }
     }
 
@@ -126,8 +162,16 @@ impl Topics {
     pub async fn describe(&self, name: &TopicName) -> Result<(Arc<Topic>, Vec<Partition>), TopicError> {
         let topic = self.find(name).await?;
         let partitions = self.store.partitions_describe(topic.topic_id).await?;
+        if partitions.is_empty() {
+            self.forget(name); // it was deleted since it was remembered
+            return Err(unknown(name));
+        }
         Ok((topic, partitions))
     }
+}
+
+fn unknown(name: &TopicName) -> TopicError {
+    TopicError::Unknown { name: name.to_string() }
 }
 
 fn settings(request: &CreateTopic) -> Result<TopicSettings, TopicError> {

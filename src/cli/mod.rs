@@ -21,7 +21,7 @@ pub struct Cli {
 enum Command {
     /// Run a broker, on a private PostgreSQL unless a database is given
     Serve(serve::Serve),
-    /// Make, list and show topics
+    /// Make, list, show and delete topics
     Topic(topic::Topic),
     /// Measure this machine: ratios to the raw insert of the same run
     Bench(bench::Bench),

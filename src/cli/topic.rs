@@ -1,4 +1,6 @@
-//! `laneway topic`: make, list and show topics, through the broker's HTTP API.
+//! `laneway topic`: make, list, show and delete topics, through the broker's HTTP API.
+
+use std::io::{BufRead, IsTerminal as _};
 
 use clap::{Args, Subcommand};
 use comfy_table::Table;
@@ -34,6 +36,15 @@ enum Action {
     Show {
         /// Its name
         name: String,
+    },
+    /// Delete a topic with everything in it
+    #[command(after_help = "Examples:\n  laneway topic delete orders\n  laneway topic delete orders --yes")]
+    Delete {
+        /// Its name
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -86,6 +97,16 @@ impl Topic {
                     false => print_detail(&detail),
                 }
             }
+            Action::Delete { name, yes } => {
+                if !yes {
+                    ask(&name)?;
+                }
+                admin.delete_topic(&name).await?;
+                match self.json {
+                    true => print_json(&serde_json::json!({ "deleted": name }))?,
+                    false => println!("deleted topic {name}"),
+                }
+            }
         }
         Ok(())
     }
@@ -103,6 +124,28 @@ impl Create {
             dedup_window_ms: self.dedup_window.map(|window| window.as_millis() as u64),
         }
     }
+}
+
+/// Asks on the terminal; without one there is nobody to ask.
+fn ask(name: &str) -> Result<(), Failure> {
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        let refusal =
+            format!("topic {name} goes with everything in it: say --yes, or use a terminal to be asked");
+        return Err(refusal.into());
+    }
+    eprint!("Delete topic {name} with everything in it? [y/N] ");
+    match agrees(input.lock())? {
+        true => Ok(()),
+        false => Err("nothing was deleted".into()),
+    }
+}
+
+/// Only a clear yes is one.
+fn agrees(mut input: impl BufRead) -> std::io::Result<bool> {
+    let mut line = String::new();
+    input.read_line(&mut line)?;
+    Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 async fn list(admin: &Admin) -> Result<Vec<TopicDescription>, Failure> {
@@ -169,4 +212,24 @@ fn print_detail(detail: &TopicDetail) {
         ]);
     }
     println!("{table}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_clear_yes_deletes() {
+        for (line, expected) in [
+            ("y\n", true),
+            ("YES\n", true),
+            (" y \r\n", true),
+            ("", false),
+            ("\n", false),
+            ("n\n", false),
+            ("yep", false),
+        ] {
+            assert_eq!(agrees(line.as_bytes()).unwrap(), expected, "{line:?}");
+        }
+    }
 }

@@ -18,6 +18,7 @@ use super::topics::topic_name;
 use crate::broker::message::Draft;
 use crate::broker::publish::{Addressed, Placed, Published};
 use crate::broker::reader::is_cut;
+use crate::broker::topics::TopicError;
 use crate::ids::{Offset, PartitionId, ProducerId, TraceId};
 use crate::limits::{READ_BYTES_MAX, READ_MESSAGES_MAX};
 use crate::store::messages::{Message, ReadLimit};
@@ -178,14 +179,19 @@ pub(super) async fn trace(
     for hop in hops {
         let (topic, partition) = match names.entry(hop.partition_id) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(unknown) => unknown.insert(context.broker.topics.name_of(hop.partition_id).await?),
+            Entry::Vacant(unknown) => match context.broker.topics.name_of(hop.partition_id).await {
+                Ok(name) => unknown.insert(name),
+                Err(TopicError::Unknown { .. }) => continue, // deleted while we looked
+                Err(error) => return Err(error.into()),
+            },
         };
         messages.push(stored(topic, *partition, hop.message));
     }
     Ok(Json(MessageList { messages, truncated }))
 }
 
-fn stored(topic: &str, partition: u32, message: Message) -> StoredMessage {
+/// A message as HTTP carries it.
+pub(super) fn stored(topic: &str, partition: u32, message: Message) -> StoredMessage {
     let (encoding, payload) = Encoding::encode(&message.payload, message.content_type.as_deref());
     let key = message.key.map(|key| Encoding::encode(&key, None));
     let headers = message.headers.as_deref().map(serde_json::from_str).and_then(Result::ok);

@@ -8,11 +8,12 @@
 //! | `guard` | who may ask: `Host` and `Origin` |
 //! | `problem` | errors as HTTP carries them |
 //! | `ws` | the upgrade to a WebSocket, which becomes a session |
-//! | `health`, `topics`, `messages` | the other routes |
+//! | `health`, `topics`, `messages`, `dead_letters` | the other routes |
 //!
 //! Knows no SQL. Every answer that is not a success is `application/problem+json`.
 
 mod accept;
+mod dead_letters;
 mod guard;
 mod health;
 mod messages;
@@ -56,10 +57,13 @@ pub fn router(context: Context) -> Router {
         .route("/metrics", get(health::metrics))
         .route(WEBSOCKET_PATH, get(ws::upgrade))
         .route("/v1/topics", post(topics::create).get(topics::list))
-        .route("/v1/topics/{topic}", get(topics::show))
+        .route("/v1/topics/{topic}", get(topics::show).delete(topics::delete))
         .route("/v1/topics/{topic}/messages", post(messages::publish))
         .route("/v1/topics/{topic}/partitions/{partition}/messages", get(messages::list))
         .route("/v1/traces/{trace_id}/messages", get(messages::trace))
+        .route("/v1/dead-letters", get(dead_letters::list))
+        .route("/v1/dead-letters/{id}", get(dead_letters::show).delete(dead_letters::delete))
+        .route("/v1/dead-letters/{id}/replay", post(dead_letters::replay))
         .fallback(problem::unknown_route)
         .method_not_allowed_fallback(problem::method_not_allowed)
         .layer(DefaultBodyLimit::max(HTTP_BODY_BYTES_MAX))

@@ -1,4 +1,4 @@
-//! `/v1/topics`: made, listed and shown.
+//! `/v1/topics`: made, listed, shown and deleted.
 
 use axum::Json;
 use axum::extract::State;
@@ -47,6 +47,14 @@ pub(super) async fn show(
     let name = topic_name(name)?;
     let (topic, partitions) = context.broker.topics.describe(&name).await?;
     Ok(Json(detail(&topic, &partitions)))
+}
+
+pub(super) async fn delete(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Failure> {
+    context.broker.topics.delete(&topic_name(name)?).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// A name from a path; a name that breaks the rule is refused with the rule.

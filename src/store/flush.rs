@@ -295,6 +295,17 @@ fn stall_for(bytes: i64) -> Duration {
     APPENDER_STALL_TIMEOUT + Duration::from_millis(beyond / SLOWEST_LINK_BYTES_PER_MS)
 }
 
+impl super::connection::Transaction<'_> {
+    /// Writes a flush as part of a larger transaction; nothing has happened before its commit.
+    pub(super) async fn append(&self, mode: LockMode, flush: &Flush<'_>) -> Result<Vec<Report>, Error> {
+        use super::error::Effect;
+        self.query(mode.query(), &[&flush.batches.partition_ids], Effect::None).await?;
+        let columns = Columns::of(&flush.messages);
+        let rows = self.query(&MESSAGES_APPEND, &params(flush, &columns), Effect::None).await?;
+        Ok(rows.iter().map(report).collect())
+    }
+}
+
 /// Optional columns as they are sent: a column that the whole flush leaves empty costs nothing per row.
 struct Columns<'a> {
     cause_partition_ids: &'a [Option<i64>],

@@ -9,15 +9,19 @@
 //! | `flush` | the one transaction that publishes and commits lanes |
 //! | `brokers`, `sessions`, `groups`, `lanes` | who lives, who is a member of what, who holds what |
 //! | `segments`, `retention`, `upkeep` | the tables that hold messages, from their making to their dropping |
+//! | `deleted` | what a deleted topic leaves, until nothing is left |
 //! | `trace_cuts` | the tables of the trace index, likewise |
 //! | `messages`, `traces`, `deduplication` | reading by offset, time and trace; what was published already |
+//! | `dead_letters` | messages that a group has given up |
 //!
 //! Invariant: a caller can always tell `nothing happened` from `outcome unknown`; see [`Error`].
 
 pub mod brokers;
 pub mod config;
 pub mod connection;
+pub mod dead_letters;
 pub mod deduplication;
+mod deleted;
 pub mod error;
 pub mod flush;
 pub mod groups;

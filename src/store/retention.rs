@@ -151,6 +151,16 @@ impl Store {
                 tracing::info!(partition = %expired.partition_id, start_offset = %start, "segment retired");
             }
         }
+        self.segments_let_go().await?;
+        let dropped = retry::contended(retry::Policy::DDL_LATER, || async {
+            self.upkeep_connection().await?.trace_cuts_drop().await
+        });
+        or_later(dropped.await)?;
+        Ok(retired)
+    }
+
+    /// Detaches and drops the segments on their way out.
+    pub(super) async fn segments_let_go(&self) -> Result<(), Error> {
         // Twice: what is detached in the first round is dropped in the second.
         for _ in 0..2 {
             let all_leaving = self.upkeep_connection().await?.segments_leaving().await?;
@@ -161,16 +171,12 @@ impl Store {
                 or_later(left.await)?;
             }
         }
-        let dropped = retry::contended(retry::Policy::DDL_LATER, || async {
-            self.upkeep_connection().await?.trace_cuts_drop().await
-        });
-        or_later(dropped.await)?;
-        Ok(retired)
+        Ok(())
     }
 }
 
 /// `None`: somebody keeps it locked, and one such segment must not hold up the others.
-fn or_later<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
+pub(super) fn or_later<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error @ Error::Contended { .. }) => {

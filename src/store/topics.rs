@@ -1,4 +1,5 @@
-//! Topics: made, grown, listed and found. Rows only: the tables of a partition come with its first publish.
+//! Topics: made, grown, listed, found and deleted. Rows only: the tables of a partition come with its first publish, and go
+//! with the sweep.
 
 use std::time::Duration;
 
@@ -16,6 +17,11 @@ query!(TOPICS_LIST = "topics_list"[TEXT, INT8]);
 query!(TOPICS_FIND = "topics_find"[TEXT]);
 query!(TOPICS_LOCK = "topics_lock"[INT8]);
 query!(TOPICS_GROW = "topics_grow"[INT8, INT4]);
+query!(TOPICS_LOCK_GROUPS = "topics_lock_groups"[INT8]);
+query!(TOPICS_LOCK_LANES = "topics_lock_lanes"[INT8]);
+query!(TOPICS_DROP_GROUPS = "topics_drop_groups"[INT8]);
+query!(TOPICS_LOCK_PARTITIONS = "topics_lock_partitions"[INT8]);
+query!(TOPICS_DELETE = "topics_delete"[INT8]);
 
 /// What a topic is told when it is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +68,15 @@ pub enum Created {
     Made(TopicId),
     /// The name is taken; nothing happened.
     Exists,
+}
+
+/// Whether a topic was deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deleted {
+    /// Its name is free, its partitions take nothing any more, and the sweep drops what they hold.
+    Marked,
+    /// There is no such topic (any more); nothing happened.
+    Unknown,
 }
 
 impl Store {
@@ -114,6 +129,32 @@ impl Store {
                 transaction.query_opt(&TOPICS_GROW, &[&topic_id.0, &partitions], Effect::Possible).await?;
             transaction.commit().await?;
             Ok(row.map(|row| row.get::<_, i32>("partitions") as u32))
+        })
+        .await
+    }
+
+    /// Deletes a topic with its groups. Flushes under way are waited for; later ones find its partitions closed.
+    ///
+    /// Order: topic, groups, lanes, partitions, each by id, as everybody else locks them.
+    pub async fn topics_delete(&self, topic_id: TopicId) -> Result<Deleted, Error> {
+        retry::contended(retry::Policy::CONTENDED, || async {
+            let mut connection = self.connection().await?;
+            let transaction = connection.begin().await?;
+            if transaction.query_opt(&TOPICS_LOCK, &[&topic_id.0], Effect::None).await?.is_none() {
+                transaction.rollback().await?;
+                return Ok(Deleted::Unknown);
+            }
+            for query in [
+                &TOPICS_LOCK_GROUPS,
+                &TOPICS_LOCK_LANES,
+                &TOPICS_DROP_GROUPS,
+                &TOPICS_LOCK_PARTITIONS,
+                &TOPICS_DELETE,
+            ] {
+                transaction.query(query, &[&topic_id.0], Effect::None).await?;
+            }
+            transaction.commit().await?;
+            Ok(Deleted::Marked)
         })
         .await
     }

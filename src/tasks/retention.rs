@@ -1,4 +1,4 @@
-//! Looks for segments that age or bytes let go, and takes those on their way out a step further.
+//! Looks for segments that age or bytes let go, takes those on their way out a step further, and sweeps deleted topics.
 
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +15,9 @@ pub async fn run(store: Store, stop: CancellationToken) {
             Some(Ok(0)) | None => {}
             Some(Ok(retired)) => tracing::info!(retired, "retention pass"),
             Some(Err(error)) => tracing::warn!(%error, "retention pass failed; the next one goes on"),
+        }
+        if let Some(Err(error)) = stop.run_until_cancelled(store.topics_sweep()).await {
+            tracing::warn!(%error, "sweep of deleted topics failed; the next round goes on");
         }
         if let Some(Err(error)) = stop.run_until_cancelled(store.deduplication_expire()).await {
             tracing::warn!(%error, "expiry of deduplication failed; the next round goes on");

@@ -293,7 +293,7 @@ async fn wrong_methods_and_unknown_routes_are_problems_too() {
     let before = stored(&web).await;
     for (method, path) in [
         ("PUT", "/v1/topics"),
-        ("DELETE", "/v1/topics/orders"),
+        ("DELETE", "/v1/topics"),
         ("GET", "/v1/topics/orders/messages"),
         ("POST", "/v1/topics/orders/partitions/0/messages"),
         ("POST", "/healthz"),

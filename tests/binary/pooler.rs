@@ -10,9 +10,11 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::bouncer::{Bouncer, SERVER_CONNECTIONS};
+use crate::dead_letters::give_up;
 use crate::harness::database::TestBroker;
 use crate::harness::produce::{all, named, numbered, texts, unit};
 use crate::harness::{Server, TestDatabase, process, wait};
+use crate::topic_delete::swept;
 use crate::web::{Web, text};
 
 fn through(bouncer: &Bouncer, database: &TestDatabase) -> DatabaseSettings {
@@ -170,5 +172,29 @@ async fn retention_and_timeouts_work_through_a_pooler() {
         assert_eq!(value.as_deref(), Some("0"));
     }
     broker.stop().await;
+    bouncer.stop().await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_replayed_and_a_topic_deleted_and_swept_through_a_pooler() {
+    let database = TestDatabase::new().await;
+    let Some(bouncer) = Bouncer::before(&database).await else { return };
+    let url = bouncer.url(&database.name);
+    let mut server = Server::start(&["--no-prepared-statements", "--database-url", &url]).await;
+    let web = Web::new(&server);
+    web.create(json!({"name": "orders", "segment_messages": 16})).await;
+    web.publish("orders", (0..16).map(|n| json!({"payload": format!("m{n}")})).collect()).await;
+    let id = give_up(&database, "orders", "mail", 0, 3).await;
+    let replay = || web.send(web.http.post(web.url(&format!("/v1/dead-letters/{id}/replay"))));
+    assert_eq!(replay().await.json::<serde_json::Value>(), json!({"partition": 0, "offset": 16}));
+    assert_eq!(replay().await.status, 404);
+    assert_eq!(text(&web.all("orders", 0).await[16]), "m3");
+    assert_eq!(web.delete("/v1/topics/orders").await.status, 204);
+    assert_eq!(web.get("/v1/topics/orders").await.status, 404);
+    swept(&database).await;
+    assert_eq!(database.number("SELECT count(*) FROM laneway.topic").await, 0);
+    assert_only_the_pooler_is_connected(&database).await;
+    assert_eq!(server.stop().await, 0);
+    assert!(!server.log().iter().any(|line| line.contains("failed")), "{:#?}", server.log());
     bouncer.stop().await;
 }

@@ -40,6 +40,10 @@ impl Web {
         self.send(self.http.post(self.url(path)).json(body)).await
     }
 
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send(self.http.delete(self.url(path))).await
+    }
+
     /// A body that no serializer would make.
     pub async fn post_raw(&self, path: &str, body: impl Into<reqwest::Body>) -> Answer {
         let request = self.http.post(self.url(path)).header("content-type", "application/json").body(body);

@@ -1,13 +1,16 @@
-//! Topics: made once and grown by any number of brokers at once, without a gap in their partitions.
+//! Topics: made once, grown and swept by any number of brokers at once, without a gap in their partitions.
 
 use std::sync::Arc;
 
+use laneway::broker::appender::AppendError;
 use laneway::broker::topics::TopicError;
-use laneway::store::topics::Topic;
+use laneway::store::segments::Extended;
+use laneway::store::topics::{Deleted, Topic};
 use laneway_client::TopicName;
 use laneway_client::topic::CreateTopic;
 
-use crate::harness::produce::{texts, topic, unit};
+use crate::harness::produce::{texts, topic, topic_of_segments, unit};
+use crate::harness::quiet::QuietBroker;
 use crate::harness::{TestDatabase, produce, wait};
 
 fn name() -> TopicName {
@@ -85,4 +88,36 @@ async fn a_topic_that_two_brokers_make_at_once_is_made_by_one() {
         }
     }
     assert_eq!(database.number("SELECT count(*) FROM laneway.partition").await, 30);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn brokers_that_sweep_the_same_topics_at_once_do_not_disturb_each_other() {
+    let database = TestDatabase::new().await;
+    let broker = QuietBroker::start(database.store());
+    for number in 0..3 {
+        let topic = topic_of_segments(&broker, &format!("topic-{number}"), 4, 16).await;
+        for partition_id in &topic.partitions {
+            let texts = (0..40).map(|n| format!("m{n}"));
+            broker.appender.append(unit(*partition_id, texts)).await.unwrap();
+        }
+        assert_eq!(broker.store.topics_delete(topic.topic_id).await, Ok(Deleted::Marked));
+        assert_eq!(broker.store.topics_delete(topic.topic_id).await, Ok(Deleted::Unknown));
+        // Neither a table nor a message comes after that.
+        let extended = broker.store.tables_extend(topic.partitions[0], 1_000).await;
+        assert_eq!(extended, Ok(Extended::Gone));
+        let late = broker.appender.append(unit(topic.partitions[0], ["late".into()])).await;
+        assert_eq!(late, Err(AppendError::UnknownPartition));
+    }
+    let stores = [database.store(), database.store(), database.store()];
+    let mut gone = 0;
+    while gone < 3 {
+        let sweeps =
+            tokio::join!(stores[0].topics_sweep(), stores[1].topics_sweep(), stores[2].topics_sweep());
+        gone += sweeps.0.unwrap() + sweeps.1.unwrap() + sweeps.2.unwrap();
+    }
+    assert_eq!(gone, 3, "each is counted by the one that took the last step");
+    let rows = "SELECT (SELECT count(*) FROM laneway.topic) + (SELECT count(*) FROM laneway.partition)
+        + (SELECT count(*) FROM laneway.segment) + (SELECT count(*) FROM laneway.head)
+        + (SELECT count(*) FROM pg_class WHERE relname ~ '^message_[ps][0-9]+$')";
+    assert_eq!(database.number(rows).await, 0);
 }

@@ -1,10 +1,11 @@
-//! Topics over HTTP: what the command line and operators' programs use.
+//! Topics and dead letters over HTTP: what the command line and operators' programs use.
 
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use url::Url;
 
+use crate::dead_letter::{DeadLetter, DeadLetterList, DeadLetterQuery, Replayed};
 use crate::problem::Problem;
 use crate::topic::{CreateTopic, TopicDetail, TopicList};
 
@@ -96,6 +97,46 @@ impl Admin {
         self.answer(self.http.get(self.url(&["v1", "topics", name]))).await
     }
 
+    /// Deletes a topic with everything in it.
+    pub async fn delete_topic(&self, name: &str) -> Result<(), AdminError> {
+        self.done(self.http.delete(self.url(&["v1", "topics", name]))).await
+    }
+
+    /// One page of dead letters.
+    pub async fn list_dead_letters(&self, query: &DeadLetterQuery) -> Result<DeadLetterList, AdminError> {
+        let mut url = self.url(&["v1", "dead-letters"]);
+        let pairs = [
+            ("topic", query.topic.clone()),
+            ("group", query.group.clone()),
+            ("after", query.after.map(|after| after.to_string())),
+            ("limit", query.limit.map(|limit| limit.to_string())),
+        ];
+        for (name, value) in pairs.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+            url.query_pairs_mut().append_pair(name, &value);
+        }
+        self.answer(self.http.get(url)).await
+    }
+
+    /// One dead letter.
+    pub async fn show_dead_letter(&self, id: i64) -> Result<DeadLetter, AdminError> {
+        self.answer(self.http.get(self.dead_letter(id, &[]))).await
+    }
+
+    /// Publishes a dead letter to its partition again; it is no dead letter any more from then on.
+    pub async fn replay_dead_letter(&self, id: i64) -> Result<Replayed, AdminError> {
+        self.answer(self.http.post(self.dead_letter(id, &["replay"]))).await
+    }
+
+    /// Drops a dead letter for good.
+    pub async fn delete_dead_letter(&self, id: i64) -> Result<(), AdminError> {
+        self.done(self.http.delete(self.dead_letter(id, &[]))).await
+    }
+
+    fn dead_letter(&self, id: i64, action: &[&str]) -> Url {
+        let id = id.to_string();
+        self.url(&[&["v1", "dead-letters", id.as_str()], action].concat())
+    }
+
     fn url(&self, path: &[&str]) -> Url {
         let mut url = self.base.clone();
         url.path_segments_mut().expect("http addresses have paths").clear().extend(path);
@@ -103,6 +144,21 @@ impl Admin {
     }
 
     async fn answer<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Result<T, AdminError> {
+        let (status, body) = self.send(request).await?;
+        serde_json::from_slice(&body).map_err(|error| AdminError::Foreign {
+            url: self.base.to_string(),
+            status,
+            reason: error.to_string(),
+        })
+    }
+
+    /// For answers that say nothing but that it is done.
+    async fn done(&self, request: reqwest::RequestBuilder) -> Result<(), AdminError> {
+        self.send(request).await.map(drop)
+    }
+
+    /// The status and the body of a success.
+    async fn send(&self, request: reqwest::RequestBuilder) -> Result<(u16, Vec<u8>), AdminError> {
         let url = self.base.to_string();
         let response = request
             .send()
@@ -113,7 +169,7 @@ impl Admin {
             |reason: String| AdminError::Foreign { url: url.clone(), status: status.as_u16(), reason };
         let body = response.bytes().await.map_err(|error| foreign(innermost(&error)))?;
         if status.is_success() {
-            return serde_json::from_slice(&body).map_err(|error| foreign(error.to_string()));
+            return Ok((status.as_u16(), body.to_vec()));
         }
         match serde_json::from_slice::<Problem>(&body) {
             Ok(problem) => Err(AdminError::Refused(Box::new(problem))),

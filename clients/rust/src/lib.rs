@@ -8,6 +8,7 @@
 //! | [`topic`] | topic names and settings, and how a topic is described |
 //! | [`group`] | group names |
 //! | [`message`] | messages as HTTP and JSON carry them |
+//! | [`dead_letter`] | messages that a group has given up |
 //! | [`routing`] | which partition a message belongs to: a pure function of the message |
 //! | [`wire`] | the frames of the socket, in both encodings: the only implementation of the protocol |
 //! | [`admin`] | topics over HTTP |
@@ -15,6 +16,7 @@
 //! The broker depends on this crate for the types, never the other way round.
 
 pub mod admin;
+pub mod dead_letter;
 pub mod error_code;
 pub mod group;
 pub mod message;

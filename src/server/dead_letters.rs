@@ -1,0 +1,126 @@
+//! `/v1/dead-letters`: listed, shown, published again, dropped.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use laneway_client::dead_letter::{DeadLetter, DeadLetterList, Replayed};
+use laneway_client::{ErrorCode, GroupName, Problem};
+use serde::Deserialize;
+
+use super::Context;
+use super::messages::stored;
+use super::problem::{Failure, Path, Query, malformed};
+use super::topics::topic_name;
+use crate::broker::dead_letters::DeadLetterError;
+use crate::ids::DeadLetterId;
+use crate::limits::DEAD_LETTERS_PAGE_MAX;
+use crate::store::dead_letters::{self, Rest};
+
+/// Dead letters of one page unless the request says otherwise.
+const PAGE_DEFAULT: u32 = 100;
+
+impl From<DeadLetterError> for Failure {
+    fn from(error: DeadLetterError) -> Self {
+        let detail = error.to_string();
+        match error {
+            DeadLetterError::Unknown { .. } => {
+                Self::from(Problem::new(ErrorCode::UnknownDeadLetter, detail).with_field("id"))
+            }
+            DeadLetterError::Topic(error) => error.into(),
+            DeadLetterError::Store(error) => error.into(),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    topic: Option<String>,
+    group: Option<String>,
+    /// The last id of the page before.
+    #[serde(default)]
+    after: i64,
+    limit: Option<u32>,
+}
+
+pub(super) async fn list(
+    State(context): State<Context>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<DeadLetterList>, Failure> {
+    let topic = query.topic.map(topic_name).transpose()?;
+    let group = query.group.map(group_name).transpose()?;
+    let limit = page(query.limit)?;
+    if query.after < 0 {
+        return Err(malformed("after", "after must not be negative"));
+    }
+    let after = DeadLetterId(query.after);
+    let found = context.broker.list_dead_letters(topic.as_ref(), group.as_ref(), after, limit).await?;
+    let next = match found.rest {
+        Rest::More => found.dead_letters.last().map(|last| last.id.0),
+        Rest::End => None,
+    };
+    Ok(Json(DeadLetterList { dead_letters: found.dead_letters.into_iter().map(shown).collect(), next }))
+}
+
+pub(super) async fn show(
+    State(context): State<Context>,
+    Path(id): Path<i64>,
+) -> Result<Json<DeadLetter>, Failure> {
+    Ok(Json(shown(context.broker.find_dead_letter(DeadLetterId(id)).await?)))
+}
+
+pub(super) async fn replay(
+    State(context): State<Context>,
+    Path(id): Path<i64>,
+) -> Result<Json<Replayed>, Failure> {
+    let replayed = context.broker.replay_dead_letter(DeadLetterId(id)).await?;
+    Ok(Json(Replayed { partition: replayed.partition, offset: replayed.offset.0 }))
+}
+
+pub(super) async fn delete(
+    State(context): State<Context>,
+    Path(id): Path<i64>,
+) -> Result<StatusCode, Failure> {
+    context.broker.delete_dead_letter(DeadLetterId(id)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A name that breaks the rule is refused with the rule.
+fn group_name(name: String) -> Result<GroupName, Failure> {
+    GroupName::new(name).map_err(|error| {
+        Failure::from(Problem::new(ErrorCode::InvalidGroupName, error.to_string()).with_field("group"))
+    })
+}
+
+fn page(limit: Option<u32>) -> Result<u32, Failure> {
+    match limit.unwrap_or(PAGE_DEFAULT) {
+        limit @ 1..=DEAD_LETTERS_PAGE_MAX => Ok(limit),
+        limit => {
+            let detail = format!("limit must be between 1 and {DEAD_LETTERS_PAGE_MAX}, not {limit}");
+            Err(malformed("limit", detail))
+        }
+    }
+}
+
+fn shown(dead_letter: dead_letters::DeadLetter) -> DeadLetter {
+    let message = stored(&dead_letter.topic, dead_letter.partition, dead_letter.message);
+    DeadLetter {
+        id: dead_letter.id.0,
+        topic: message.topic,
+        partition: message.partition,
+        offset: message.offset,
+        group: dead_letter.group,
+        attempts: dead_letter.attempts,
+        reason: dead_letter.reason,
+        dead_at: dead_letter.dead_at.to_string(),
+        published_at: message.published_at,
+        trace_id: message.trace_id,
+        key: message.key,
+        key_encoding: message.key_encoding,
+        transaction_id: message.transaction_id,
+        headers: message.headers,
+        content_type: message.content_type,
+        payload: message.payload,
+        encoding: message.encoding,
+    }
+}
