@@ -5,9 +5,9 @@
 
 use bytes::Bytes;
 use laneway::bench::database::Database;
-use laneway::broker::Broker;
 use laneway::broker::message::Draft;
 use laneway::broker::publish::Addressed;
+use laneway::broker::{Broker, BrokerSettings};
 use laneway::ids::{Offset, TraceId};
 use laneway::limits::SHUTDOWN_TIMEOUT;
 use laneway::store::messages::ReadLimit;
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = Store::new(DatabaseSettings::new(database.url()))?;
     store.wait_until_reachable().await?;
     store.migrate().await?;
-    let (broker, running) = Broker::start(store);
+    let (broker, running) = Broker::start(store, BrokerSettings::default());
 
     let name = format!("orders.{}", uuid::Uuid::now_v7().simple());
     let topic = broker.topics.create(&CreateTopic::new(&name, 4)).await?;

@@ -162,6 +162,12 @@ impl Broker {
         }
     }
 
+    /// Whether a session that this broker knows has moved to another one meanwhile.
+    pub async fn sessions_is_elsewhere(&self, session_id: SessionId) -> Result<bool, Error> {
+        let home = self.store.sessions_find(session_id).await?;
+        Ok(home.is_some_and(|home| Some(home) != self.lease.broker_id()))
+    }
+
     /// Ends a session that has left all its groups.
     pub async fn sessions_close(&self, session_id: SessionId) -> Result<(), Error> {
         match self.lease.broker_id() {

@@ -90,6 +90,8 @@ pub struct PublishedUnit {
 /// A publish whose units are with the appender. Only the answers are missing; who drops it just does not hear them.
 #[derive(Debug)]
 pub struct Submitted {
+    topics: Topics,
+    topic: TopicName,
     messages: usize,
     units: Vec<SubmittedUnit>,
 }
@@ -104,7 +106,11 @@ struct SubmittedUnit {
 impl Submitted {
     /// Waits until every unit is written or refused; one result per partition.
     pub async fn units(self) -> Vec<PublishedUnit> {
-        join_all(self.units.into_iter().map(SubmittedUnit::answered)).await
+        let units = join_all(self.units.into_iter().map(SubmittedUnit::answered)).await;
+        if units.iter().any(|unit| unit.result == Err(AppendError::UnknownPartition)) {
+            self.topics.forget(&self.topic); // it was deleted since it was remembered, and may have been made again
+        }
+        units
     }
 
     /// The same, message by message.
@@ -170,10 +176,12 @@ impl Publisher {
             return Err(PublishError::Empty);
         }
         let messages = drafts.len();
-        let topic = self.topics.find(topic).await?;
+        let name = topic;
+        let topic = self.topics.find(name).await?;
         let shares = share_out(&topic, producer_id, drafts)?;
         let submit = |(partition, share)| self.submit_unit(&topic, partition, producer_id, share);
-        Ok(Submitted { messages, units: shares.into_iter().map(submit).collect() })
+        let units = shares.into_iter().map(submit).collect();
+        Ok(Submitted { topics: self.topics.clone(), topic: name.clone(), messages, units })
     }
 
     fn submit_unit(

@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
@@ -18,7 +19,7 @@ use super::Failure;
 use super::signals::Signals;
 use crate::broker::{Broker, BrokerSettings, Running};
 use crate::config::{DatabaseChoice, Exposure, LISTEN_DEFAULT, check_listen};
-use crate::limits::SHUTDOWN_TIMEOUT;
+use crate::limits::{BROKER_TTL_MAX, BROKER_TTL_MIN, SHUTDOWN_TIMEOUT};
 use crate::postgres::{PrivatePostgres, Settings, Status, default_data_dir};
 use crate::server;
 use crate::session::Sessions;
@@ -70,6 +71,12 @@ struct Tuning {
     /// How long one statement waits for a lock
     #[arg(long, env = "LANEWAY_LOCK_TIMEOUT", default_value = "5s", value_name = "DURATION")]
     lock_timeout: humantime::Duration,
+    /// How long a broker may be silent before the others take its lanes; 1s to 5m, the same for all brokers
+    #[arg(long, env = "LANEWAY_LEASE_TTL", default_value = "10s", value_name = "DURATION", value_parser = lease_ttl)]
+    lease_ttl: Duration,
+    /// How long a session may finish what is in flight before its lane moves to another
+    #[arg(long, env = "LANEWAY_LANE_DRAIN", default_value = "5s", value_name = "DURATION")]
+    lane_drain: humantime::Duration,
     /// For a transaction pooler such as PgBouncer in front of the database: unnamed statements only, no LISTEN
     #[arg(long, env = "LANEWAY_NO_PREPARED_STATEMENTS", value_parser = BoolishValueParser::new())]
     no_prepared_statements: bool,
@@ -122,7 +129,7 @@ impl Serve {
         let status = postgres.map(PrivatePostgres::status);
         let mut metrics = Registry::with_prefix("laneway");
         store.register_metrics(&mut metrics);
-        let (broker, running) = Broker::start(store, BrokerSettings::default());
+        let (broker, running) = Broker::start(store, self.tuning.broker());
         let address = listener.local_addr()?;
         tracing::info!(%address, "listening");
         let allowed_hosts = self.allowed_hosts.clone().into();
@@ -198,7 +205,19 @@ async fn beyond_help(status: Option<watch::Receiver<Status>>) -> Failure {
     }
 }
 
+fn lease_ttl(text: &str) -> Result<Duration, String> {
+    let ttl = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match (BROKER_TTL_MIN..=BROKER_TTL_MAX).contains(&ttl) {
+        true => Ok(ttl),
+        false => Err("it must be between 1s and 5m".to_owned()),
+    }
+}
+
 impl Tuning {
+    fn broker(&self) -> BrokerSettings {
+        BrokerSettings { ttl: self.lease_ttl, drain: *self.lane_drain }
+    }
+
     fn settings(&self, url: String) -> DatabaseSettings {
         DatabaseSettings {
             url,

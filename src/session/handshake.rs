@@ -144,6 +144,24 @@ async fn admit(sessions: &Sessions, hello: &Hello) -> Result<Box<Admitted>, Endi
         Ok(Box::new(Admitted::fresh(sessions, hello, Some(report))))
     };
     match sessions.registry().claim(session_id, &hash).await {
+        Claim::Claimed { known, tenure, members } if is_elsewhere(sessions, &known).await => {
+            let taken = take(sessions, session_id, &hash, hello.id).await;
+            let Ok(Some(memberships)) = taken else {
+                known.park(&tenure, members); // it is over there too, or the database cannot say: its grace goes on here
+                return taken.map(|_| ()).and_then(|()| reset("session_expired"));
+            };
+            let mut admitted = Admitted::again(sessions, hello, known, tenure, token);
+            admitted.refused = admitted.opened.adopt(sessions, memberships).await;
+            let stays = |member: &GroupMember| {
+                let again =
+                    |other: &GroupMember| (&other.group, &other.topic) == (&member.group, &member.topic);
+                admitted.opened.members.iter().any(again)
+            };
+            let left: Vec<GroupMember> = members.into_iter().filter(|member| !stays(member)).collect();
+            leave_all(session_id, &left, Leaving::Closed).await;
+            admitted.opened.welcome.resume = Some(resumed(Vec::new()));
+            Ok(Box::new(admitted))
+        }
         Claim::Claimed { known, tenure, members } => {
             tracing::info!(session = %session_id, "session resumed");
             let mut admitted = Admitted::again(sessions, hello, known, tenure, token);
@@ -169,6 +187,12 @@ async fn admit(sessions: &Sessions, hello: &Hello) -> Result<Box<Admitted>, Endi
 
 fn resumed(lanes: Vec<ResumedLane>) -> ResumeReport {
     ResumeReport { outcome: ResumeOutcome::Resumed, reason: None, lanes }
+}
+
+/// Whether the session was resumed at another broker since it was lost here. If the database cannot say, it is taken for
+/// ours: what it holds here is fenced anyway.
+async fn is_elsewhere(sessions: &Sessions, known: &Known) -> bool {
+    known.has_joined() && sessions.broker().sessions_is_elsewhere(known.session_id).await.unwrap_or(false)
 }
 
 /// What another broker has left of a session. If the database cannot say, the client has to come again: a reset would

@@ -8,6 +8,7 @@ use super::query::query;
 use crate::ids::{BrokerId, GroupId, SessionId};
 
 query!(SESSIONS_CLOSE = "sessions_close"[UUID, UUID]);
+query!(SESSIONS_FIND = "sessions_find"[UUID]);
 query!(SESSIONS_TAKE = "sessions_take"[UUID, BYTEA, UUID]);
 query!(LANES_TAKE = "lanes_take"[UUID, UUID]);
 query!(MEMBERS_OF_SESSION = "members_of_session"[UUID]);
@@ -27,6 +28,13 @@ impl Store {
     pub async fn sessions_close(&self, session_id: SessionId, broker_id: BrokerId) -> Result<(), Error> {
         let connection = self.connection().await?;
         connection.execute(&SESSIONS_CLOSE, &[&session_id.0, &broker_id.0]).await.map(|_| ())
+    }
+
+    /// The broker that a session lives on; `None`: it has joined no group, or is over.
+    pub async fn sessions_find(&self, session_id: SessionId) -> Result<Option<BrokerId>, Error> {
+        let connection = self.connection().await?;
+        let row = connection.query_opt(&SESSIONS_FIND, &[&session_id.0], Effect::None).await?;
+        Ok(row.map(|row| BrokerId(row.get("broker_id"))))
     }
 
     /// Takes a session over from another broker, with its lanes, whose epochs rise. `None`: there is no such session, or

@@ -293,7 +293,7 @@ impl Groups {
     ) -> Result<Group, SubscribeError> {
         let store = &self.surroundings.store;
         let wanted = &subscription.settings;
-        loop {
+        for _ in 0..2 {
             if let Some(group) = store.groups_find(topic.topic_id, &subscription.group).await? {
                 settings::agree(&group.settings, wanted)?;
                 return Ok(group);
@@ -307,6 +307,11 @@ impl Groups {
                 return Ok(Group { group_id, settings });
             } // somebody was faster: look again
         }
+        // Neither found nor made: the topic was deleted since it was remembered.
+        if let Ok(name) = laneway_client::TopicName::new(topic.name.clone()) {
+            self.surroundings.topics.forget(&name);
+        }
+        Err(TopicError::Unknown { name: topic.name.clone() }.into())
     }
 
     /// Hands a member to the task of its group, which is started if it is not running.
