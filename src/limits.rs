@@ -156,7 +156,7 @@ pub const GROUP_EVENTS_MAX: usize = 1_024;
 /// Members that come and go together are assigned together.
 pub const ASSIGN_PAUSE: Duration = Duration::from_millis(5);
 /// How often a group looks at its lanes without a hint: how late a lost one is noticed.
-pub const RECONCILE_INTERVAL: Duration = Duration::from_secs(2);
+pub const RECONCILE_INTERVAL: Duration = Duration::from_secs(5);
 /// Reads of lanes that are behind the hot tail, at once: they must not starve publishes.
 pub const CATCH_UP_READS_MAX: usize = 4;
 /// Messages of one such read.

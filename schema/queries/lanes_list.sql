@@ -1,9 +1,15 @@
--- lanes_list: who holds the lanes of a group, and who is to have them.
+-- lanes_list: who holds the lanes of a group, who is to have them, and whether that is a living member.
 -- $1 group_id bigint
 -- No row: the group is gone. Locks nothing.
 SELECT
     l.partition_id, p.number, l.epoch, l.session_id, l.broker_id, l.wanted_session, l.avoided_session,
-    (extract(epoch FROM l.drain_until_at - clock_timestamp()) * 1000)::bigint AS drain_ms
+    (extract(epoch FROM l.drain_until_at - clock_timestamp()) * 1000)::bigint AS drain_ms,
+    EXISTS (
+        SELECT FROM laneway.member m
+        JOIN laneway.session s USING (session_id)
+        JOIN laneway.broker b USING (broker_id)
+        WHERE m.group_id = l.group_id AND m.session_id = l.wanted_session AND b.dead_at IS NULL
+    ) AS wanted_lives
 FROM laneway.lane l
 JOIN laneway.partition p USING (partition_id)
 WHERE l.group_id = $1

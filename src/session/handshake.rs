@@ -21,12 +21,12 @@ use uuid::Uuid;
 use super::Sessions;
 use super::ending::{Ending, Verdict};
 use super::fault::Refusal;
-use super::members::GroupMember;
+use super::members::{GroupMember, leave_all};
 use super::reader::Incoming;
 use super::registry::{Claim, Known, Tenure, token, token_hash};
 use super::state::{Action, State};
 use super::writer::FrameSink;
-use crate::broker::groups::{Subscription, Terms};
+use crate::broker::groups::{Leaving, Subscription, Terms};
 use crate::broker::outbox::{Outbox, OutboxReceiver};
 use crate::ids::{BrokerId, SessionId};
 use crate::limits::{
@@ -145,22 +145,10 @@ async fn admit(sessions: &Sessions, hello: &Hello) -> Result<Box<Admitted>, Endi
     };
     match sessions.registry().claim(session_id, &hash).await {
         Claim::Claimed { known, tenure, members } if is_elsewhere(sessions, &known).await => {
-            let taken = take(sessions, session_id, &hash, hello.id).await;
-            let Ok(Some(memberships)) = taken else {
-                known.park(&tenure, members); // it is over there too, or the database cannot say: its grace goes on here
-                return taken.map(|_| ()).and_then(|()| reset("session_expired"));
-            };
-            let mut admitted = Admitted::again(sessions, hello, known, tenure, token);
-            admitted.refused = admitted.opened.adopt(sessions, memberships).await;
-            let stays = |member: &GroupMember| {
-                let again =
-                    |other: &GroupMember| (&other.group, &other.topic) == (&member.group, &member.topic);
-                admitted.opened.members.iter().any(again)
-            };
-            let left: Vec<GroupMember> = members.into_iter().filter(|member| !stays(member)).collect();
-            leave_all(session_id, &left, Leaving::Closed).await;
-            admitted.opened.welcome.resume = Some(resumed(Vec::new()));
-            Ok(Box::new(admitted))
+            match move_back(sessions, hello, token, (known, tenure, members)).await? {
+                Some(admitted) => Ok(Box::new(admitted)),
+                None => reset("session_expired"),
+            }
         }
         Claim::Claimed { known, tenure, members } => {
             tracing::info!(session = %session_id, "session resumed");
@@ -193,6 +181,36 @@ fn resumed(lanes: Vec<ResumedLane>) -> ResumeReport {
 /// ours: what it holds here is fenced anyway.
 async fn is_elsewhere(sessions: &Sessions, known: &Known) -> bool {
     known.has_joined() && sessions.broker().sessions_is_elsewhere(known.session_id).await.unwrap_or(false)
+}
+
+/// Takes a session back that has been at another broker since: what this one remembers of it is made anew. `None`: it is
+/// over there too.
+async fn move_back(
+    sessions: &Sessions,
+    hello: &Hello,
+    token: &Token,
+    (known, tenure, members): (Arc<Known>, Tenure, Vec<GroupMember>),
+) -> Result<Option<Admitted>, Ending> {
+    let session_id = known.session_id;
+    let memberships = match take(sessions, session_id, &known.token_hash, hello.id).await {
+        Ok(Some(memberships)) => memberships,
+        over => {
+            known.end(&tenure);
+            leave_all(session_id, &members, Leaving::Closed).await;
+            sessions.registry().forget(&known);
+            return over.map(|_| None);
+        }
+    };
+    let mut admitted = Admitted::again(sessions, hello, known, tenure, token);
+    admitted.refused = admitted.opened.adopt(sessions, memberships).await;
+    let stays = |member: &GroupMember| {
+        let again = |other: &GroupMember| (&other.group, &other.topic) == (&member.group, &member.topic);
+        admitted.opened.members.iter().any(again)
+    };
+    let left: Vec<GroupMember> = members.into_iter().filter(|member| !stays(member)).collect();
+    leave_all(session_id, &left, Leaving::Closed).await;
+    admitted.opened.welcome.resume = Some(resumed(Vec::new()));
+    Ok(Some(admitted))
 }
 
 /// What another broker has left of a session. If the database cannot say, the client has to come again: a reset would

@@ -160,10 +160,14 @@ impl State {
         }
     }
 
-    /// A frame that could not be read.
+    /// A frame that could not be read. Before `welcome` it ends the connection.
     pub fn on_bad_frame(&mut self, error: FrameError) -> Vec<Action> {
-        if self.phase == Phase::Closing {
-            return Vec::new();
+        match self.phase {
+            Phase::Closing => return Vec::new(),
+            Phase::AwaitingHello { .. } => {
+                return self.end_with(error.into(), CloseCode::HelloRefused, Verdict::Gone);
+            }
+            Phase::Open | Phase::Draining { .. } => {}
         }
         self.bad_frames += 1;
         let mut actions = vec![Action::Send(BrokerFrame::Error(Box::new(error.into())))];
@@ -213,7 +217,7 @@ impl State {
     }
 
     fn on_open_frame(&mut self, frame: Box<ClientFrame>) -> Vec<Action> {
-        let number = match *frame {
+        let (number, partition) = match *frame {
             ClientFrame::Hello(Hello { id, .. }) => {
                 let detail = "hello opens a session, and this one is open already";
                 let error = ErrorFrame { id: Some(id), ..ErrorFrame::new(ErrorCode::OutOfTurn, detail) };
@@ -226,11 +230,11 @@ impl State {
             ClientFrame::Untail(untail) => return self.on_untail(untail),
             ClientFrame::Credit(credit) => return self.on_credit(credit),
             ClientFrame::Heartbeat => return Vec::new(),
-            ClientFrame::Ack(ref ack) => ack.subscription,
-            ClientFrame::Nack(ref nack) => nack.subscription,
-            ClientFrame::Progress(ref progress) => progress.subscription,
+            ClientFrame::Ack(ref ack) => (ack.subscription, ack.partition),
+            ClientFrame::Nack(ref nack) => (nack.subscription, nack.partition),
+            ClientFrame::Progress(ref progress) => (progress.subscription, progress.partition),
         };
-        self.on_lane_frame(number, frame)
+        self.on_lane_frame(number, partition, frame)
     }
 
     /// While the session drains, what is in flight may still be acknowledged; nothing new is taken.
@@ -333,11 +337,12 @@ impl State {
         actions
     }
 
-    fn on_lane_frame(&mut self, number: u32, frame: Box<ClientFrame>) -> Vec<Action> {
+    fn on_lane_frame(&mut self, number: u32, partition: u32, frame: Box<ClientFrame>) -> Vec<Action> {
         match self.subscriptions.get(&number) {
             Some(Entry { standing: Standing::Asked, .. }) => vec![Action::Hold(frame)],
             Some(Entry { kind: Kind::Group { .. }, .. }) => vec![Action::Forward { number, frame }],
-            Some(Entry { kind: Kind::Tail, .. }) | None => unknown_subscription(frame.id(), number),
+            Some(Entry { kind: Kind::Tail, .. }) => no_lease(frame.id(), number, partition),
+            None => unknown_subscription(frame.id(), number),
         }
     }
 
@@ -448,6 +453,19 @@ fn refuse(code: ErrorCode, id: Option<u64>, field: &str, detail: &str) -> Vec<Ac
 fn too_many_subscriptions(id: u64) -> Vec<Action> {
     let detail = format!("a session has at most {SUBSCRIPTIONS_MAX} subscriptions, tails counted");
     refuse(ErrorCode::TooManySubscriptions, Some(id), "type", &detail)
+}
+
+/// A tail holds no lane, whatever its batches say.
+fn no_lease(id: Option<u64>, number: u32, partition: u32) -> Vec<Action> {
+    let detail = format!("subscription {number} is a tail: nothing of it is acknowledged");
+    let error = ErrorFrame {
+        id,
+        field: Some("subscription".to_owned()),
+        subscription: Some(number),
+        partition: Some(partition),
+        ..ErrorFrame::new(ErrorCode::LeaseLost, detail)
+    };
+    vec![Action::Send(BrokerFrame::Error(Box::new(error)))]
 }
 
 fn unknown_subscription(id: Option<u64>, number: u32) -> Vec<Action> {

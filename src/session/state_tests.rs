@@ -225,6 +225,25 @@ fn an_idle_session_goes_at_once_when_the_broker_drains_and_a_stuck_one_after_a_w
 }
 
 #[test]
+fn what_cannot_be_read_ends_a_connection_that_was_not_welcomed() {
+    let mut state = State::new(Instant::now());
+    let bad = Subprotocol::Json.decode_client(&bytes::Bytes::from_static(b"{}")).unwrap_err();
+    let actions = state.on_bad_frame(bad);
+    let ending = ending(&actions);
+    assert_eq!(ending.close, Some(CloseCode::HelloRefused));
+    assert_eq!(ending.error.as_ref().map(|error| error.code), Some(ErrorCode::Malformed));
+}
+
+#[test]
+fn an_ack_of_a_tail_is_of_a_lane_that_nobody_holds() {
+    let mut state = open(Instant::now());
+    state.on_frame(tail());
+    state.on_made(1);
+    assert_eq!(code(&state.on_frame(ack(1))), ErrorCode::LeaseLost);
+    assert_eq!(code(&state.on_frame(ack(2))), ErrorCode::UnknownSubscription);
+}
+
+#[test]
 fn a_client_that_speaks_another_language_is_given_up_after_many_frames_in_a_row() {
     let mut state = open(Instant::now());
     let bad = || {

@@ -41,6 +41,8 @@ pub struct LaneRow {
     pub holder: Option<SessionId>,
     pub holder_broker: Option<BrokerId>,
     pub wanted: Option<SessionId>,
+    /// Whether that is a member whose broker lives.
+    pub wanted_lives: bool,
     pub avoided: Option<SessionId>,
     /// How much longer the holder may finish, if another is wanted.
     pub drain: Option<Duration>,
@@ -277,6 +279,7 @@ pub(super) fn lane_row(row: &Row) -> LaneRow {
         holder: session("session_id"),
         holder_broker: row.get::<_, Option<Uuid>>("broker_id").map(BrokerId),
         wanted: session("wanted_session"),
+        wanted_lives: row.get("wanted_lives"),
         avoided: session("avoided_session"),
         drain: row.get::<_, Option<i64>>("drain_ms").map(|ms| Duration::from_millis(ms.max(0) as u64)),
     }

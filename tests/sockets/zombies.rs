@@ -22,6 +22,7 @@ async fn a_frozen_broker_is_buried_and_what_its_sessions_acknowledge_afterwards_
     producer.publish("orders", (0..4).map(|n| crate::to_partition(0, format!("m{n}"))).collect()).await;
     let mut victim = Socket::connect(&frozen.address, Subprotocol::Json).await;
     victim.subscribe("billing", "orders").await;
+    assert_eq!(victim.granted().await.epoch, 1);
     let batch = victim.batch().await;
     assert_eq!(victim.ack_below(&batch, 1).await.unwrap(), 1);
     let mut heir = Socket::connect(&living.address, Subprotocol::Json).await;

@@ -96,6 +96,7 @@ mod tests {
             holder,
             holder_broker: None,
             wanted: holder,
+            wanted_lives: true,
             avoided: None,
             drain: None,
         }

@@ -171,7 +171,7 @@ impl GroupTask {
             };
             let overdue =
                 row.holder.is_some() && row.wanted != row.holder && row.drain == Some(Duration::ZERO);
-            let nobody = row.holder.is_none() && row.wanted.is_none() && !self.members.is_empty();
+            let nobody = !row.wanted_lives && !self.members.is_empty();
             if row.holder.is_none() && is_ours(row.wanted) {
                 free.push(*row);
             } else if is_ours(row.holder) && row.holder_broker == Some(broker_id) {
