@@ -45,7 +45,7 @@ async fn cutting(broker: &str, seed: u64, cuts: Arc<Mutex<usize>>) -> Proxy {
 }
 
 /// Publishes numbered messages, a few frames in flight, and sends again whatever was not answered.
-async fn produce(address: &str, seed: u64) {
+async fn produce(addresses: &[&str], seed: u64) {
     let (mut random, producer_id) = (Random::new(seed), Uuid::new_v4());
     let mut unanswered: VecDeque<(u64, Vec<NewMessage>)> = VecDeque::new();
     let (mut next, mut id) = ([0i64; PARTITIONS], 0);
@@ -53,6 +53,7 @@ async fn produce(address: &str, seed: u64) {
     while next.iter().any(|next| *next < MESSAGES) || !unanswered.is_empty() {
         assert!(Instant::now() < until, "{next:?} after {PATIENCE:?}");
         let subprotocol = BOTH[random.below(2)];
+        let address = addresses[random.below(addresses.len())];
         let Some((mut socket, _)) = Socket::try_connect_with(address, subprotocol, hello()).await else {
             continue;
         };
@@ -116,9 +117,16 @@ struct Lane {
     /// Confirmed as committed.
     confirmed: BTreeSet<i64>,
     delivered: BTreeMap<i64, String>,
+    /// How far the broker has said that it is: also of acks whose confirmation was lost.
+    committed: i64,
 }
 
 impl Lane {
+    fn on_committed(&mut self, committed: i64) {
+        assert!(committed >= self.committed, "{committed} after {}", self.committed);
+        self.committed = committed;
+    }
+
     fn on_batch(&mut self, batch: &Batch) {
         let under = (batch.epoch, batch.round);
         for record in &batch.messages {
@@ -152,35 +160,36 @@ impl Lane {
     }
 }
 
-/// Consumes until everything is confirmed; comes back now as the same session, now as another one.
-async fn consume(address: &str, seed: u64, resumes: &mut usize) -> Vec<Lane> {
+/// Consumes until everything is committed; comes back now as the same session, now as another one.
+async fn consume(addresses: &[&str], seed: u64, resumes: &mut usize) -> Vec<Lane> {
     let mut random = Random::new(seed);
     let mut lanes: Vec<Lane> = (0..PARTITIONS).map(|_| Lane::default()).collect();
     let mut last: Option<Welcome> = None;
-    let mut is_member = false;
+    let (mut is_member, mut next_id) = (false, 100);
     let until = Instant::now() + PATIENCE;
-    let done = |lanes: &[Lane]| lanes.iter().all(|lane| lane.confirmed.len() as i64 == MESSAGES);
+    let done = |lanes: &[Lane]| lanes.iter().all(|lane| lane.committed == MESSAGES);
     while !done(&lanes) {
-        let progress: Vec<usize> = lanes.iter().map(|lane| lane.confirmed.len()).collect();
+        let progress: Vec<i64> = lanes.iter().map(|lane| lane.committed).collect();
         assert!(Instant::now() < until, "{progress:?} after {PATIENCE:?}");
         let subprotocol = BOTH[random.below(2)];
-        let grace = [0, 2_000][random.below(2)];
+        let address = addresses[random.below(addresses.len())];
+        let grace = [0, 300, 2_000][random.below(3)];
         let wanted = match last.take() {
-            Some(welcome) if welcome.resume_grace_ms > 0 => back(&welcome),
+            Some(welcome) if welcome.resume_grace_ms > 0 && random.below(6) > 0 => back(&welcome),
             Some(_) | None => Hello { resume_grace_ms: Some(grace), ..hello() },
         };
-        let Some((mut socket, welcome)) =
-            Socket::try_connect_with(address, subprotocol, wanted.clone()).await
-        else {
-            if let Some(resume) = wanted.resume {
-                // Nobody has heard the answer: the same session is wanted again.
-                last = Some(placeholder(resume, grace.max(2_000)));
-            }
+        let connected = Socket::try_connect_with(address, subprotocol, wanted.clone()).await;
+        let Some((mut socket, welcome)) = connected else {
+            // Nobody has heard the answer: the same session is wanted again.
+            last = wanted.resume.map(|resume| placeholder(resume, wanted.resume_grace_ms.unwrap_or_default()));
             continue;
         };
         let is_resumed =
             welcome.resume.as_ref().is_some_and(|report| report.outcome == ResumeOutcome::Resumed);
         *resumes += usize::from(is_resumed);
+        for lane in welcome.resume.iter().flat_map(|report| &report.lanes) {
+            lanes[lane.partition as usize].on_committed(lane.committed_offset);
+        }
         last = Some(welcome.clone());
         is_member &= is_resumed;
         if !is_member {
@@ -200,7 +209,7 @@ async fn consume(address: &str, seed: u64, resumes: &mut usize) -> Vec<Lane> {
                 continue;
             }
         }
-        drain(&mut socket, &mut lanes, &mut is_member, &mut random).await;
+        drain(&mut socket, &mut lanes, (&mut is_member, &mut next_id), &mut random).await;
         if done(&lanes) {
             break;
         }
@@ -229,15 +238,17 @@ fn placeholder(resume: laneway_client::wire::Resume, resume_grace_ms: u32) -> We
     }
 }
 
-/// Reads and acknowledges until the connection is lost or everything is confirmed.
-async fn drain(socket: &mut Socket, lanes: &mut [Lane], is_member: &mut bool, random: &mut Random) {
+/// Reads and acknowledges until the connection is lost or everything is committed.
+async fn drain(socket: &mut Socket, lanes: &mut [Lane], state: (&mut bool, &mut u64), random: &mut Random) {
+    let (is_member, next_id) = state;
     let mut asked: HashMap<u64, (usize, Vec<i64>)> = HashMap::new();
-    while lanes.iter().any(|lane| (lane.confirmed.len() as i64) < MESSAGES) {
+    while lanes.iter().any(|lane| lane.committed < MESSAGES) {
         match socket.seen().await {
             Seen::Frame(BrokerFrame::Batch(batch)) => {
                 let partition = batch.partition as usize;
                 lanes[partition].on_batch(&batch);
-                let (ack, offsets) = some_ack(&batch, socket.id(), &lanes[partition], random);
+                *next_id += 1; // never the same again: an answer to the last connection may come to this one
+                let (ack, offsets) = some_ack(&batch, *next_id, &lanes[partition], random);
                 asked.insert(ack.id.unwrap(), (partition, offsets.clone()));
                 lanes[partition].acked.extend(offsets);
                 if socket.try_send(ClientFrame::Ack(ack)).await.is_none() {
@@ -252,7 +263,11 @@ async fn drain(socket: &mut Socket, lanes: &mut [Lane], is_member: &mut bool, ra
                     return;
                 }
             }
-            Seen::Frame(BrokerFrame::Acked(Acked { id, .. })) => {
+            Seen::Frame(BrokerFrame::LaneGranted(lane)) => {
+                lanes[lane.partition as usize].on_committed(lane.committed_offset);
+            }
+            Seen::Frame(BrokerFrame::Acked(Acked { id, partition, committed_offset, .. })) => {
+                lanes[partition as usize].on_committed(committed_offset);
                 if let Some((partition, offsets)) = asked.remove(&id) {
                     lanes[partition].confirmed.extend(offsets);
                 }
@@ -288,20 +303,24 @@ fn some_ack(batch: &Batch, id: u64, lane: &Lane, random: &mut Random) -> (Ack, V
     (ack, offsets)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn heavy_connections_cut_at_any_byte_lose_nothing_double_nothing_and_keep_the_order() {
+async fn cut_at_any_byte(brokers: usize) {
     let seed = seed();
     let database = TestDatabase::new().await;
-    let server = Server::on_database(&database.url).await;
+    let mut servers = Vec::new();
+    for _ in 0..brokers {
+        servers.push(Server::on_database(&database.url).await);
+    }
+    let server = &servers[0];
     make_topic(&server.address, "orders", PARTITIONS as u32).await;
     let cuts = Arc::new(Mutex::new(0));
-    let upstream = cutting(&server.address, seed, cuts.clone()).await;
-    let downstream = cutting(&server.address, seed ^ 1, cuts.clone()).await;
+    let mut proxies = Vec::new();
+    for (number, server) in servers.iter().enumerate() {
+        proxies.push(cutting(&server.address, seed ^ (number as u64 + 10), cuts.clone()).await);
+    }
+    let addresses: Vec<&str> = proxies.iter().map(|proxy| proxy.address.as_str()).collect();
     let mut resumes = 0;
-    let (_, lanes) = tokio::join!(
-        produce(&upstream.address, seed ^ 2),
-        consume(&downstream.address, seed ^ 3, &mut resumes)
-    );
+    let (_, lanes) =
+        tokio::join!(produce(&addresses, seed ^ 2), consume(&addresses, seed ^ 3, &mut resumes));
     let cuts = *cuts.lock().unwrap();
     eprintln!("{cuts} connections, {resumes} resumes");
     assert!(cuts > 20 && resumes > 2, "{cuts} connections, {resumes} resumes");
@@ -321,4 +340,14 @@ async fn heavy_connections_cut_at_any_byte_lose_nothing_double_nothing_and_keep_
     })
     .await;
     assert!(newcomer.frame_within(Duration::from_millis(300)).await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_cut_at_any_byte_lose_nothing_double_nothing_and_keep_the_order() {
+    cut_at_any_byte(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_go_on_at_another_broker_whenever_they_are_cut_lose_and_double_nothing() {
+    cut_at_any_byte(2).await;
 }

@@ -124,7 +124,7 @@ impl Consumer {
 #[tokio::test(flavor = "multi_thread")]
 async fn heavy_a_client_that_stops_reading_costs_no_memory_and_gets_the_exact_rest_later() {
     const WARM_UP: usize = 1_000;
-    const TOTAL: usize = 7_400; // 100 MiB after the warm-up
+    const TOTAL: usize = 33_000; // 500 MiB after the warm-up
     const GROWTH_KIB_MAX: u64 = 60 << 10;
     let database = TestDatabase::new().await;
     let server = Server::on_database(&database.url).await;
