@@ -12,6 +12,7 @@
 //! | `lease` | the broker's own right to deliver |
 //! | `groups` | members, lanes, deliveries, acks |
 //! | `outbox` | what waits for one socket |
+//! | `metrics` | what is counted |
 //! | `tailing` | reading along without a group |
 
 pub mod announce;
@@ -21,6 +22,7 @@ pub mod groups;
 pub mod hot_tail;
 pub mod lease;
 pub mod message;
+pub mod metrics;
 pub mod outbox;
 pub mod publish;
 pub mod reader;
@@ -28,6 +30,7 @@ pub mod slab;
 pub mod tailing;
 pub mod topics;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -67,6 +70,7 @@ pub struct Broker {
     pub tails: hot_tail::HotTails,
     pub lease: lease::Lease,
     pub groups: groups::Groups,
+    pub metrics: Arc<metrics::Metrics>,
 }
 
 /// How often the appenders are looked at.
@@ -98,7 +102,9 @@ impl Assembled {
     pub fn new(store: Store, settings: BrokerSettings) -> Self {
         let tails = hot_tail::HotTails::default();
         let (announcer, announcing) = announce::announcer(tails.clone());
-        let appender::Appender { handle, chores, tasks } = appender::Appender::start(&store, &announcer);
+        let metrics = Arc::new(metrics::Metrics::new());
+        let appender::Appender { handle, chores, tasks } =
+            appender::Appender::start(&store, &announcer, &metrics);
         let (keeper, lease) = lease::lease();
         let hints = Hints::new();
         let topics = topics::Topics::new(store.clone());
@@ -114,8 +120,10 @@ impl Assembled {
             hints: hints.clone(),
             catch_up: groups::Groups::catch_up_budget(),
             drain: settings.drain,
+            metrics: metrics.clone(),
         });
-        let broker = Broker { store, topics, publisher, appender: handle, reader, tails, lease, groups };
+        let broker =
+            Broker { metrics, store, topics, publisher, appender: handle, reader, tails, lease, groups };
         Self { broker, appenders: tasks, chores, announcer, announcing, keeper, hints, settings }
     }
 
@@ -123,6 +131,7 @@ impl Assembled {
     pub fn run(self) -> (Broker, Running) {
         let stop = CancellationToken::new();
         let Broker { store, topics, reader, lease, .. } = &self.broker;
+        let metrics = self.broker.metrics.clone();
         let following = announce::follow(
             store.clone(),
             reader.clone(),
@@ -138,7 +147,13 @@ impl Assembled {
             tokio::spawn(self.hints.listen(store.clone(), stop.clone())),
             tokio::spawn(tasks::upkeep::run(store.clone(), self.chores, stop.clone())),
             tokio::spawn(tasks::retention::run(store.clone(), stop.clone())),
-            tokio::spawn(tasks::heartbeat::run(store.clone(), self.keeper, self.settings.ttl, stop.clone())),
+            tokio::spawn(tasks::heartbeat::run(
+                store.clone(),
+                self.keeper,
+                self.settings.ttl,
+                metrics,
+                stop.clone(),
+            )),
         ];
         (self.broker, Running { stop, chores, appenders: self.appenders })
     }

@@ -3,6 +3,7 @@
 //! Nothing is written unless every message keeps every rule. After that, units stand or fall one by one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 use laneway_client::TopicName;
@@ -12,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::appender::{AppendError, AppendResult, AppenderHandle, ProducerRun, Unit};
 use super::message::{Draft, InvalidMessage, NewMessage};
+use super::metrics::Metrics;
 use super::topics::{TopicError, Topics};
 use crate::ids::{Offset, ProducerId, Sequence};
 use crate::limits::SEQUENCE_MAX;
@@ -90,6 +92,7 @@ pub struct PublishedUnit {
 /// A publish whose units are with the appender. Only the answers are missing; who drops it just does not hear them.
 #[derive(Debug)]
 pub struct Submitted {
+    metrics: Arc<Metrics>,
     topics: Topics,
     topic: TopicName,
     messages: usize,
@@ -107,6 +110,9 @@ impl Submitted {
     /// Waits until every unit is written or refused; one result per partition.
     pub async fn units(self) -> Vec<PublishedUnit> {
         let units = join_all(self.units.into_iter().map(SubmittedUnit::answered)).await;
+        for error in units.iter().filter_map(|unit| unit.result.as_ref().err()) {
+            self.metrics.on_publish_failure(error.kind());
+        }
         if units.iter().any(|unit| unit.result == Err(AppendError::UnknownPartition)) {
             self.topics.forget(&self.topic); // it was deleted since it was remembered, and may have been made again
         }
@@ -181,7 +187,8 @@ impl Publisher {
         let shares = share_out(&topic, producer_id, drafts)?;
         let submit = |(partition, share)| self.submit_unit(&topic, partition, producer_id, share);
         let units = shares.into_iter().map(submit).collect();
-        Ok(Submitted { topics: self.topics.clone(), topic: name.clone(), messages, units })
+        let metrics = self.appender.metrics().clone();
+        Ok(Submitted { metrics, topics: self.topics.clone(), topic: name.clone(), messages, units })
     }
 
     fn submit_unit(

@@ -130,6 +130,7 @@ impl Serve {
         let mut metrics = Registry::with_prefix("laneway");
         store.register_metrics(&mut metrics);
         let (broker, running) = Broker::start(store, self.tuning.broker());
+        broker.metrics.register(&mut metrics);
         let address = listener.local_addr()?;
         tracing::info!(%address, "listening");
         let allowed_hosts = self.allowed_hosts.clone().into();

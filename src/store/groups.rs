@@ -16,7 +16,7 @@ query!(GROUPS_LOCK = "groups_lock"[INT8]);
 query!(GROUPS_HINT = "groups_hint"[INT8_ARRAY]);
 query!(SESSIONS_OPEN = "sessions_open"[UUID, UUID, BYTEA]);
 query!(MEMBERS_JOIN = "members_join"[INT8, UUID, TEXT]);
-query!(MEMBERS_LEAVE = "members_leave"[INT8, UUID]);
+query!(MEMBERS_LEAVE = "members_leave"[INT8, UUID, UUID]);
 query!(MEMBERS_LIST = "members_list"[INT8]);
 query!(LANES_ADD = "lanes_add"[INT8]);
 query!(LANES_LIST = "lanes_list"[INT8]);
@@ -146,10 +146,15 @@ impl Store {
         Ok(true)
     }
 
-    /// A session leaves a group.
-    pub async fn members_leave(&self, group_id: GroupId, session_id: SessionId) -> Result<(), Error> {
+    /// A session leaves a group, unless it has moved to another broker.
+    pub async fn members_leave(
+        &self,
+        group_id: GroupId,
+        session_id: SessionId,
+        broker_id: BrokerId,
+    ) -> Result<(), Error> {
         let connection = self.connection().await?;
-        connection.execute(&MEMBERS_LEAVE, &[&group_id.0, &session_id.0]).await.map(|_| ())
+        connection.execute(&MEMBERS_LEAVE, &[&group_id.0, &session_id.0, &broker_id.0]).await.map(|_| ())
     }
 
     /// The lanes of a group, as they are.

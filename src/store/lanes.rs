@@ -16,6 +16,7 @@ use super::{Connection, Store, retry};
 use crate::ids::{BrokerId, Epoch, GroupId, Offset, PartitionId, SessionId};
 
 query!(BROKERS_HOLD = "brokers_hold"[UUID]);
+query!(SESSIONS_HOLD = "sessions_hold"[UUID_ARRAY, UUID]);
 query!(LANES_ACQUIRE = "lanes_acquire"[INT8, INT8_ARRAY, INT8_ARRAY, UUID_ARRAY, UUID]);
 query!(LANES_RESUME_AT = "lanes_resume_at"[INT8, INT8_ARRAY]);
 query!(LANES_LOCK_WAITING = "lanes_lock_waiting"[INT8, INT8, INT8, UUID]);
@@ -141,10 +142,6 @@ impl Store {
         broker_id: BrokerId,
         wanted: &[LaneRow],
     ) -> Result<Vec<ResumeAt>, Error> {
-        let partition_ids: Vec<i64> = wanted.iter().map(|lane| lane.partition_id.0).collect();
-        let epochs: Vec<i64> = wanted.iter().map(|lane| lane.epoch.0).collect();
-        let sessions: Vec<Option<Uuid>> =
-            wanted.iter().map(|lane| lane.wanted.map(|session_id| session_id.0)).collect();
         retry::contended(retry::Policy::CONTENDED, || async {
             let mut connection = self.connection().await?;
             let transaction = connection.begin().await?;
@@ -152,6 +149,15 @@ impl Store {
                 transaction.rollback().await?;
                 return Ok(Vec::new());
             }
+            let here = sessions_here(&transaction, broker_id, wanted).await?;
+            let wanted: Vec<&LaneRow> = wanted
+                .iter()
+                .filter(|lane| lane.wanted.is_some_and(|wanted| here.contains(&wanted.0)))
+                .collect();
+            let partition_ids: Vec<i64> = wanted.iter().map(|lane| lane.partition_id.0).collect();
+            let epochs: Vec<i64> = wanted.iter().map(|lane| lane.epoch.0).collect();
+            let sessions: Vec<Option<Uuid>> =
+                wanted.iter().map(|lane| lane.wanted.map(|session_id| session_id.0)).collect();
             let params: super::connection::Params<'_> =
                 &[&group_id.0, &partition_ids, &epochs, &sessions, &broker_id.0];
             let rows = transaction.query(&LANES_ACQUIRE, params, Effect::Possible).await?;
@@ -199,6 +205,18 @@ impl Store {
             &[&fence.group_id.0, &fence.partition_id.0, &fence.epoch.0, &since, &before];
         connection.execute(&LANE_COMMITS_THIN, params).await.map(|_| ())
     }
+}
+
+/// The wanted sessions that live at a broker, kept there until the transaction ends.
+async fn sessions_here(
+    transaction: &Connection,
+    broker_id: BrokerId,
+    wanted: &[LaneRow],
+) -> Result<Vec<Uuid>, Error> {
+    let sessions: Vec<Uuid> =
+        wanted.iter().filter_map(|lane| lane.wanted).map(|session_id| session_id.0).collect();
+    let rows = transaction.query(&SESSIONS_HOLD, &[&sessions, &broker_id.0], Effect::None).await?;
+    Ok(rows.iter().map(|row| row.get("session_id")).collect())
 }
 
 async fn resume_at(

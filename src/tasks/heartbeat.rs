@@ -3,11 +3,13 @@
 //! Only a broker whose own heartbeats have succeeded for one whole ttl buries others: one that was frozen itself must not
 //! conclude from its own silence that the others are dead.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::lease::LeaseKeeper;
+use crate::broker::metrics::Metrics;
 use crate::ids::BrokerId;
 use crate::limits::HEARTBEATS_PER_TTL;
 use crate::store::brokers::Renewal;
@@ -20,6 +22,7 @@ struct Heartbeat {
     store: Store,
     keeper: LeaseKeeper,
     ttl: Duration,
+    metrics: Arc<Metrics>,
     connection: Option<Connection>,
     broker_id: Option<BrokerId>,
     /// Since when every heartbeat has succeeded.
@@ -28,9 +31,23 @@ struct Heartbeat {
 }
 
 /// Runs until stopped; then the broker resigns, so that its lanes move at once.
-pub async fn run(store: Store, keeper: LeaseKeeper, ttl: Duration, stop: CancellationToken) {
-    let mut heartbeat =
-        Heartbeat { store, keeper, ttl, connection: None, broker_id: None, steady_since: None, beats: 0 };
+pub async fn run(
+    store: Store,
+    keeper: LeaseKeeper,
+    ttl: Duration,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    let mut heartbeat = Heartbeat {
+        store,
+        keeper,
+        ttl,
+        metrics,
+        connection: None,
+        broker_id: None,
+        steady_since: None,
+        beats: 0,
+    };
     let mut ticks = tokio::time::interval(ttl / HEARTBEATS_PER_TTL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
@@ -58,6 +75,7 @@ impl Heartbeat {
         let steady = *self.steady_since.get_or_insert_with(Instant::now);
         if steady.elapsed() >= self.ttl {
             for buried in connection.brokers_bury().await? {
+                self.metrics.burials.inc();
                 tracing::warn!(broker = %buried, "a broker has fallen silent; its lanes are free");
             }
         }

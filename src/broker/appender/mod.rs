@@ -35,6 +35,7 @@ use unit::Pending;
 pub use unit::{Duplicate, ProducerRun, Receipt, Unit};
 
 use crate::broker::announce::Announcer;
+use crate::broker::metrics::Metrics;
 use crate::ids::{PartitionId, Sequence};
 use crate::limits::{APPENDER_BYTES_MAX, APPENDER_MESSAGES_MAX, APPENDER_UNITS_MAX};
 use crate::store::Store;
@@ -70,6 +71,22 @@ pub enum AppendError {
     /// An answer that we do not expect; nothing happened.
     #[error("{reason}")]
     Internal { reason: String },
+}
+
+impl AppendError {
+    /// A short, stable word for metrics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            AppendError::Overloaded => "overloaded",
+            AppendError::TooLarge => "too_large",
+            AppendError::Unavailable { .. } => "unavailable",
+            AppendError::OutcomeUnknown { .. } => "outcome_unknown",
+            AppendError::SequenceGap { .. } => "sequence_gap",
+            AppendError::Refused { .. } => "refused",
+            AppendError::UnknownPartition => "unknown_partition",
+            AppendError::Internal { .. } => "internal",
+        }
+    }
 }
 
 /// What becomes of a unit.
@@ -128,6 +145,7 @@ enum Request {
 pub struct AppenderHandle {
     inboxes: Arc<[mpsc::Sender<Request>]>,
     budget: Budget,
+    metrics: Arc<Metrics>,
 }
 
 /// An appender that has been started.
@@ -141,17 +159,20 @@ pub struct Appender {
 impl Appender {
     /// Starts one task per connection that the store's settings allow.
     /// What is committed joins the hot tails and is announced to other brokers.
-    pub fn start(store: &Store, announcer: &Announcer) -> Self {
+    pub fn start(store: &Store, announcer: &Announcer, metrics: &Arc<Metrics>) -> Self {
         let (chores_in, chores) = mpsc::channel(CHORES_MAX);
         let mut inboxes = Vec::new();
         let mut tasks = Vec::new();
         for number in 0..store.settings().appenders.max(1) {
             let (sender, inbox) = mpsc::channel(APPENDER_UNITS_MAX);
-            let after = task::After { chores: chores_in.clone(), announcer: announcer.clone() };
+            let (chores, announcer, metrics) = (chores_in.clone(), announcer.clone(), metrics.clone());
+            let after = task::After { chores, announcer, metrics };
             tasks.push(tokio::spawn(task::run(number, store.clone(), inbox, after)));
             inboxes.push(sender);
         }
-        Self { handle: AppenderHandle { inboxes: inboxes.into(), budget: Budget::new() }, chores, tasks }
+        let (inboxes, metrics) = (inboxes.into(), metrics.clone());
+        let handle = AppenderHandle { inboxes, budget: Budget::new(), metrics };
+        Self { handle, chores, tasks }
     }
 }
 
@@ -175,6 +196,10 @@ impl AppenderHandle {
             }
         })?;
         Ok(answer)
+    }
+
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// Hands in what is done of a lane. It goes with the next flush of its partition's task.

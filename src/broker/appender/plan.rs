@@ -95,6 +95,17 @@ impl Plan {
         flush
     }
 
+    /// Messages and bytes of the batches that were written.
+    pub fn stored(&self, reports: &[Report]) -> (u64, u64) {
+        let stored = reports.iter().filter_map(|report| match report {
+            Report::Stored { batch, .. } => self.batches.get(*batch),
+            Report::Sequence { .. } | Report::Repeated { .. } => None,
+        });
+        stored.flat_map(|taken| &taken.units).fold((0, 0), |(messages, bytes), pending| {
+            (messages + pending.new_messages() as u64, bytes + pending.new_bytes() as u64)
+        })
+    }
+
     /// Answers the units that are done and sorts the others by what they need.
     /// `followed`: whether the messages of a partition are wanted.
     pub fn settle(self, reports: &[Report], followed: impl Fn(PartitionId) -> bool) -> Settlement {

@@ -5,6 +5,7 @@
 //! Invariant: every unit admitted is answered exactly once, and "nothing happened" is only said when it is certain.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rand::Rng as _;
@@ -17,11 +18,12 @@ use super::queue::{Coverage, Queues};
 use super::unit::{Doubt, Pending};
 use super::{AppendError, Chore, Request, coverage};
 use crate::broker::announce::Announcer;
+use crate::broker::metrics::Metrics;
 use crate::ids::{Offset, PartitionId};
 use crate::limits::{
     APPEND_PATIENCE, FLUSH_SKIP_PAUSE, FLUSH_SKIP_PAUSES_MAX, FLUSH_SKIPS_MAX, FLUSHES_ALONE_MAX,
 };
-use crate::store::flush::{LockMode, Outcome, Report};
+use crate::store::flush::{LaneReport, LockMode, Outcome, Report};
 use crate::store::{Connection, Error, Role, Store};
 
 /// Answers under way to one task; more only wait.
@@ -57,6 +59,7 @@ impl Events {
 pub(super) struct After {
     pub chores: mpsc::Sender<Chore>,
     pub announcer: Announcer,
+    pub metrics: Arc<Metrics>,
 }
 
 pub(super) struct Task {
@@ -207,7 +210,9 @@ impl Task {
                 continue;
             }
             let mut plan = plan;
+            let started = Instant::now();
             let outcome = self.flush(&plan).await;
+            self.count(&plan, &outcome, started.elapsed());
             self.commits.settle(std::mem::take(&mut plan.commits), &outcome);
             if let Some((front, back)) = self.on_outcome(plan, outcome).await {
                 stack.push(back);
@@ -215,6 +220,20 @@ impl Task {
             }
         }
         Progress::Flushed
+    }
+
+    fn count(&self, plan: &Plan, outcome: &Outcome, elapsed: Duration) {
+        let metrics = &self.after.metrics;
+        if let Outcome::Committed(reports) = outcome {
+            let (messages, bytes) = plan.stored(&reports.batches);
+            metrics.flushes.inc();
+            metrics.flush_seconds.observe(elapsed.as_secs_f64());
+            metrics.flush_messages.observe(messages as f64);
+            metrics.published_messages.inc_by(messages);
+            metrics.published_bytes.inc_by(bytes);
+            let is_stored = |report: &&LaneReport| matches!(report, LaneReport::Stored { .. });
+            metrics.lane_commits.inc_by(reports.lanes.iter().filter(is_stored).count() as u64);
+        }
     }
 
     /// Takes out of a half what must wait behind units of its partition that went back to the queue before it.

@@ -35,8 +35,10 @@ impl GroupTask {
         let Some(held) = self.lanes.get_mut(&partition_id) else { return };
         let ranges: Vec<(Offset, Offset)> =
             ack.ranges.iter().map(|range| (Offset(range.from), Offset(range.to))).collect();
-        let number = held.lane.next_number();
-        match held.lane.on_ack(ack.round, ack.next.map(Offset), &ranges, Instant::now()) {
+        let (number, done) = (held.lane.next_number(), held.lane.done());
+        let result = held.lane.on_ack(ack.round, ack.next.map(Offset), &ranges, Instant::now());
+        self.surroundings.metrics.acked_messages.inc_by((held.lane.done() - done) as u64);
+        match result {
             Ok(()) => held.confirms.extend(ack.id.map(|id| (number, id))),
             Err(error) => self.refuse(&named, &error),
         }
@@ -61,6 +63,7 @@ impl GroupTask {
         if let Some((end, _)) = reason.char_indices().nth(NACK_REASON_CHARS_MAX) {
             reason.truncate(end);
         }
+        self.surroundings.metrics.nacks.inc();
         let delay = nack.delay_ms.map(|ms| Duration::from_millis(ms).min(NACK_DELAY_MAX));
         self.fail(partition_id, offset, reason.replace('\0', ""), delay, nack.id);
     }
@@ -232,6 +235,7 @@ impl GroupTask {
         };
         let mut settlement =
             Settlement { release: Some(Release { suspect_until, avoided }), ..Settlement::default() };
+        self.surroundings.metrics.deadlines_missed.inc_by(u64::from(avoided.is_some()));
         let mut give_up = None;
         if let Some(offset) = held.lane.alone_in_flight().filter(|_| reached.is_some()) {
             let attempts = held.lane.attempts_after_failure(offset);
@@ -275,6 +279,8 @@ impl GroupTask {
                     Verdict::Block => Gate::Blocked,
                     Verdict::Retry | Verdict::DeadLetter | Verdict::Skip => Gate::Until(failure.retry_at),
                 };
+                self.surroundings.metrics.retries.inc_by(u64::from(gate != Gate::Blocked));
+                self.surroundings.metrics.lanes_in("blocked").inc_by(i64::from(gate == Gate::Blocked));
                 held.lane.on_charged(offset, failure, gate);
                 id
             }
@@ -283,6 +289,7 @@ impl GroupTask {
                     group.name = self.name, partition = held.number, %offset, policy = settings.on_failure.as_str(),
                     "message given up"
                 );
+                self.surroundings.metrics.on_given_up(settings.on_failure.as_str());
                 held.lane.on_given_up(offset, now);
                 id
             }

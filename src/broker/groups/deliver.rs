@@ -114,11 +114,14 @@ impl GroupTask {
             return Turn::Waits;
         };
         held.told_gaps = false;
+        let metrics = &self.surroundings.metrics;
         let Some(room) = member.credit.room() else {
+            metrics.credit_stalls.inc();
             member.next_lane = Some(partition_id);
             return Turn::Waits;
         };
         if !outbox.has_room() {
+            metrics.outbox_stalls.inc();
             member.next_lane = Some(partition_id);
             self.stalled.insert(held.fence.session_id);
             return Turn::Waits;
@@ -133,6 +136,7 @@ impl GroupTask {
             Source::Pieces(pieces) => without_done(pieces, held.lane.acked()),
             Source::Dry => return Turn::Waits,
             Source::Behind => {
+                metrics.catch_up_reads.inc();
                 held.fetching = true;
                 let room = Room { messages: sendable.messages.min(room.messages), bytes: room.bytes };
                 self.effects.fetch(partition_id, held.fence.epoch, sendable.from, room);
@@ -155,6 +159,9 @@ impl GroupTask {
             round: held.lane.round,
             attempts: held.lane.attempts_between(first, last),
         };
+        metrics.hot_tail_hits.inc_by(u64::from(held.fetched.is_none()));
+        let published_at = pieces.iter().flat_map(Piece::messages).map(|message| message.published_at);
+        metrics.on_delivered(published_at, pieces.iter().map(Piece::bytes).sum());
         let bytes = outbox.push_batch(header, pieces, Some(held.log.clone()));
         member.credit.spend(found, bytes);
         held.lane.on_sent(last, now);

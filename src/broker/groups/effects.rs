@@ -12,6 +12,7 @@ use crate::broker::reader::ReadError;
 use crate::ids::{BrokerId, Epoch, GroupId, Offset, PartitionId, SessionId};
 use crate::limits::{CATCH_UP_BYTES, CATCH_UP_MESSAGES, EFFECT_RETRY_PAUSE};
 use crate::store::Error;
+use crate::store::groups::GroupView;
 use crate::store::lanes::{DeadLetter, Fence, LaneRow, ResumeAt, Settled, Settlement};
 use crate::store::messages::{Message, ReadLimit};
 
@@ -86,10 +87,16 @@ impl Effects {
 
     /// Decides anew who gets which lane.
     pub fn assign(&self) {
-        let (Surroundings { store, drain, .. }, group_id) = (self.surroundings.clone(), self.group_id);
-        self.spawn(
-            async move { Event::Listed(store.groups_assign(group_id, drain, assignment::assign).await) },
-        );
+        let Surroundings { store, drain, metrics, .. } = self.surroundings.clone();
+        let group_id = self.group_id;
+        self.spawn(async move {
+            let decide = |view: &GroupView| {
+                let wants = assignment::assign(view);
+                metrics.rebalances.inc_by(u64::from(!wants.is_empty()));
+                wants
+            };
+            Event::Listed(store.groups_assign(group_id, drain, decide).await)
+        });
     }
 
     /// Looks at the lanes as they are.
@@ -183,11 +190,11 @@ impl Effects {
     }
 
     /// A member has left.
-    pub fn leave(&self, session_id: SessionId) {
+    pub fn leave(&self, session_id: SessionId, broker_id: BrokerId) {
         let (store, group_id) = (self.surroundings.store.clone(), self.group_id);
         let events = self.events.clone();
         tokio::spawn(async move {
-            if let Err(error) = store.members_leave(group_id, session_id).await {
+            if let Err(error) = store.members_leave(group_id, session_id, broker_id).await {
                 tracing::debug!(%error, "a member has left, and its row goes with its session");
             }
             let _group_has_ended = events.send(Event::Rejoined).await;

@@ -119,6 +119,11 @@ impl Lane {
         (self.cursor.0 - self.committed.0) - self.acked.count_below(self.cursor)
     }
 
+    /// How many messages are done, counted from the first offset of the partition.
+    pub fn done(&self) -> i64 {
+        self.committed.0 + self.acked.count_below(Offset(i64::MAX))
+    }
+
     /// The oldest message in flight.
     pub fn oldest_in_flight(&self) -> Option<Offset> {
         (self.in_flight() > 0).then_some(self.committed)

@@ -44,6 +44,7 @@ use task::GroupTask;
 use super::appender::AppenderHandle;
 use super::hot_tail::HotTails;
 use super::lease::Lease;
+use super::metrics::Metrics;
 use super::outbox::Outbox;
 use super::reader::{ReadError, Reader};
 use super::topics::{TopicError, Topics};
@@ -230,6 +231,7 @@ pub(super) struct Surroundings {
     pub catch_up: Arc<Semaphore>,
     /// How long a holder may finish when another session is to have its lane.
     pub drain: Duration,
+    pub metrics: Arc<Metrics>,
 }
 
 /// All groups of a broker. Cheap to clone.

@@ -14,10 +14,11 @@ use laneway_client::wire::{
 use tokio::sync::oneshot;
 
 use super::effects::{GiveUp, Settling};
-use super::lane::Lane;
+use super::lane::{Gate, Lane};
 use super::ranges::Ranges;
 use super::task::{GroupTask, Held, Look, Member};
 use super::{Credit, Leaving};
+use crate::broker::metrics::Reason;
 use crate::broker::outbox::Outbox;
 use crate::ids::{PartitionId, SessionId};
 use crate::store::Error;
@@ -85,7 +86,7 @@ impl GroupTask {
         if leaving != Leaving::Drain {
             member.outbox = None;
         }
-        self.effects.leave(session_id);
+        self.effects.leave(session_id, member.broker_id);
         match leaving {
             Leaving::Drain => {
                 let until = Instant::now() + self.surroundings.drain;
@@ -210,6 +211,7 @@ impl GroupTask {
         match row.wanted == row.holder {
             true if held.drain_until.is_some() && !leaving => {
                 held.drain_until = None; // the others have left again
+                self.surroundings.metrics.lanes_in("draining").dec();
                 self.pump_lane(row.partition_id);
             }
             true => {}
@@ -256,6 +258,10 @@ impl GroupTask {
             reason: "retention".to_owned(),
         });
         let (committed_offset, acked) = position(&lane);
+        let metrics = &self.surroundings.metrics;
+        metrics.lanes_granted.inc();
+        metrics.takeovers.inc_by(u64::from(at.epoch.0 > 1));
+        metrics.lanes_in("held").inc();
         tracing::info!(
             group.name = self.name, partition = number, epoch = %at.epoch, session = %session_id, committed_offset,
             "lane granted"
@@ -284,6 +290,7 @@ impl GroupTask {
             return;
         }
         held.drain_until = Some(until);
+        self.surroundings.metrics.lanes_in("draining").inc();
         let member = self.members.get(&held.fence.session_id);
         if let Some((member, outbox)) = member.and_then(|m| m.outbox.as_ref().map(|outbox| (m, outbox))) {
             let drain = until.saturating_duration_since(Instant::now());
@@ -336,7 +343,7 @@ impl GroupTask {
     }
 
     /// A lane is somebody else's: nothing of it counts any more.
-    pub(super) fn lost(&mut self, partition_id: PartitionId, why: &str) {
+    pub(super) fn lost(&mut self, partition_id: PartitionId, why: &'static str) {
         if let Some(held) = self.forget(partition_id, why) {
             self.tell_lost(&held);
         }
@@ -344,12 +351,17 @@ impl GroupTask {
     }
 
     /// Drops a lane from memory and tells its session.
-    pub(super) fn forget(&mut self, partition_id: PartitionId, why: &str) -> Option<Held> {
+    pub(super) fn forget(&mut self, partition_id: PartitionId, why: &'static str) -> Option<Held> {
         let held = self.lanes.remove(&partition_id)?;
         if let Some(moment) = held.timer {
             self.timers.remove(&(moment, partition_id));
         }
         self.surroundings.tails.unfollow(partition_id, &self.wake);
+        let metrics = &self.surroundings.metrics;
+        metrics.lanes_revoked.get_or_create(&Reason { reason: why }).inc();
+        metrics.lanes_in("held").dec();
+        metrics.lanes_in("draining").dec_by(i64::from(held.drain_until.is_some()));
+        metrics.lanes_in("blocked").dec_by(i64::from(held.lane.gate == Gate::Blocked));
         let session_id = held.fence.session_id;
         tracing::info!(
             group.name = self.name, partition = held.number, epoch = %held.fence.epoch, session = %session_id, why,

@@ -1,0 +1,218 @@
+//! What a broker counts. Registered once, written by whoever does the work, read by `/metrics`.
+//!
+//! Cardinality: labels have few, known values; nothing is counted per topic, group or session.
+
+use std::sync::atomic::AtomicU64;
+
+use jiff::Timestamp;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// A count that only grows.
+pub type Count = Counter<u64, AtomicU64>;
+
+/// Why something was refused or failed, as a stable word.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Reason {
+    pub reason: &'static str,
+}
+
+/// In which state a lane is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct LaneState {
+    pub state: &'static str,
+}
+
+/// Everything that a broker counts.
+#[derive(Debug)]
+pub struct Metrics {
+    pub published_messages: Count,
+    pub published_bytes: Count,
+    pub publish_failures: Family<Reason, Count>,
+    pub flushes: Count,
+    pub flush_messages: Histogram,
+    pub flush_seconds: Histogram,
+    pub lane_commits: Count,
+    pub delivered_messages: Count,
+    pub delivered_bytes: Count,
+    pub delivered_batches: Count,
+    pub end_to_end: Histogram,
+    pub acked_messages: Count,
+    pub nacks: Count,
+    pub retries: Count,
+    pub dead_letters: Count,
+    pub given_up: Family<Reason, Count>,
+    pub deadlines_missed: Count,
+    pub lanes_granted: Count,
+    pub takeovers: Count,
+    pub lanes_revoked: Family<Reason, Count>,
+    pub lanes: Family<LaneState, Gauge>,
+    pub rebalances: Count,
+    pub burials: Count,
+    pub credit_stalls: Count,
+    pub outbox_stalls: Count,
+    pub hot_tail_hits: Count,
+    pub catch_up_reads: Count,
+    pub sessions: Gauge,
+    pub sessions_resumed: Count,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    pub fn new() -> Self {
+        Self {
+            published_messages: Count::default(),
+            published_bytes: Count::default(),
+            publish_failures: Family::default(),
+            flushes: Count::default(),
+            flush_messages: Histogram::new(exponential_buckets(1.0, 2.0, 14)),
+            flush_seconds: Histogram::new(exponential_buckets(0.000_5, 2.0, 14)),
+            lane_commits: Count::default(),
+            delivered_messages: Count::default(),
+            delivered_bytes: Count::default(),
+            delivered_batches: Count::default(),
+            end_to_end: Histogram::new(exponential_buckets(0.000_5, 2.0, 20)),
+            acked_messages: Count::default(),
+            nacks: Count::default(),
+            retries: Count::default(),
+            dead_letters: Count::default(),
+            given_up: Family::default(),
+            deadlines_missed: Count::default(),
+            lanes_granted: Count::default(),
+            takeovers: Count::default(),
+            lanes_revoked: Family::default(),
+            lanes: Family::default(),
+            rebalances: Count::default(),
+            burials: Count::default(),
+            credit_stalls: Count::default(),
+            outbox_stalls: Count::default(),
+            hot_tail_hits: Count::default(),
+            catch_up_reads: Count::default(),
+            sessions: Gauge::default(),
+            sessions_resumed: Count::default(),
+        }
+    }
+
+    /// A batch goes out. How long its messages were under way, from the publish on the database clock to now on ours, is
+    /// looked at once per moment of publishing: a flush shares one, and counting each of its messages costs too much.
+    pub fn on_delivered(&self, published_at: impl Iterator<Item = Timestamp>, bytes: u64) {
+        let now = Timestamp::now();
+        let (mut messages, mut last) = (0, None);
+        for at in published_at {
+            messages += 1;
+            if last.replace(at) != Some(at) {
+                self.end_to_end.observe(now.duration_since(at).as_secs_f64().max(0.0));
+            }
+        }
+        self.delivered_messages.inc_by(messages);
+        self.delivered_bytes.inc_by(bytes);
+        self.delivered_batches.inc();
+    }
+
+    /// A unit was not stored.
+    pub fn on_publish_failure(&self, reason: &'static str) {
+        self.publish_failures.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// A group has given a message up.
+    pub fn on_given_up(&self, policy: &'static str) {
+        self.given_up.get_or_create(&Reason { reason: policy }).inc();
+        self.dead_letters.inc_by(u64::from(policy == "dead_letter"));
+    }
+
+    /// The gauge of lanes in a state.
+    pub fn lanes_in(&self, state: &'static str) -> Gauge {
+        self.lanes.get_or_create(&LaneState { state }).clone()
+    }
+
+    /// Publishes them all.
+    pub fn register(&self, registry: &mut Registry) {
+        self.register_publishing(registry);
+        self.register_delivery(registry);
+        self.register_lanes(registry);
+        registry.register("sessions", "Sessions with a connection", self.sessions.clone());
+        registry.register("sessions_resumed", "Sessions that came back", self.sessions_resumed.clone());
+    }
+
+    fn register_publishing(&self, registry: &mut Registry) {
+        registry.register(
+            "published_messages",
+            "Messages stored by this broker",
+            self.published_messages.clone(),
+        );
+        registry.register("published_bytes", "Bytes of those messages", self.published_bytes.clone());
+        registry.register(
+            "publish_failures",
+            "Units that were not stored, by reason",
+            self.publish_failures.clone(),
+        );
+        registry.register("flushes", "Flushes that were committed", self.flushes.clone());
+        registry.register("flush_messages", "Messages per flush", self.flush_messages.clone());
+        registry.register_with_unit("flush", "Time per flush", Unit::Seconds, self.flush_seconds.clone());
+        registry.register(
+            "lane_commits",
+            "Commits of lanes that rode along with flushes",
+            self.lane_commits.clone(),
+        );
+    }
+
+    fn register_delivery(&self, registry: &mut Registry) {
+        registry.register(
+            "delivered_messages",
+            "Messages handed to sessions",
+            self.delivered_messages.clone(),
+        );
+        registry.register("delivered_bytes", "Bytes of those messages", self.delivered_bytes.clone());
+        registry.register("delivered_batches", "Batches handed to sessions", self.delivered_batches.clone());
+        registry.register_with_unit(
+            "end_to_end",
+            "From publish to delivery",
+            Unit::Seconds,
+            self.end_to_end.clone(),
+        );
+        registry.register("acked_messages", "Messages that groups have done", self.acked_messages.clone());
+        registry.register("nacks", "Messages that consumers have refused", self.nacks.clone());
+        registry.register("retries", "Failures after which a message is tried again", self.retries.clone());
+        registry.register("dead_letters", "Messages kept aside as dead letters", self.dead_letters.clone());
+        registry.register("given_up", "Messages that groups have given up, by policy", self.given_up.clone());
+        registry.register("deadlines_missed", "Ack deadlines that passed", self.deadlines_missed.clone());
+        registry.register("credit_stalls", "Times a lane waited for credit", self.credit_stalls.clone());
+        registry.register(
+            "outbox_stalls",
+            "Times a lane waited for a slow socket",
+            self.outbox_stalls.clone(),
+        );
+        registry.register("hot_tail_hits", "Batches fed from memory", self.hot_tail_hits.clone());
+        registry.register(
+            "catch_up_reads",
+            "Reads of segments for lanes that were behind",
+            self.catch_up_reads.clone(),
+        );
+    }
+
+    fn register_lanes(&self, registry: &mut Registry) {
+        registry.register("lanes", "Lanes held by sessions of this broker, by state", self.lanes.clone());
+        registry.register("lanes_granted", "Lanes granted", self.lanes_granted.clone());
+        registry.register(
+            "takeovers",
+            "Lanes granted that another session had before",
+            self.takeovers.clone(),
+        );
+        registry.register(
+            "lanes_revoked",
+            "Lanes that sessions have lost or left, by reason",
+            self.lanes_revoked.clone(),
+        );
+        registry.register("rebalances", "Assignments that moved lanes", self.rebalances.clone());
+        registry.register("burials", "Silent brokers buried by this one", self.burials.clone());
+    }
+}
