@@ -1,6 +1,6 @@
 -- lanes_resume_at: where lanes go on: what was committed, what was acknowledged beyond, what retention has left.
--- $1 group_id bigint, $2 partition_ids bigint[]
--- Rows: one per lane. Read after the statement that took the lanes, because it must see the last commit of the old holder.
+-- $1 group_id bigint, $2 partition_ids bigint[], $3 broker_id uuid
+-- Rows: one per lane that this broker holds. Read after the statement that took the lanes, because it must see the last commit of the old holder.
 SELECT
     l.partition_id, l.epoch, l.session_id, l.suspect_until,
     coalesce(c.committed_offset, l.first_offset) AS committed_offset,
@@ -15,4 +15,4 @@ LEFT JOIN LATERAL (
     ORDER BY lc.epoch DESC, lc.number DESC
     LIMIT 1
 ) c ON true
-WHERE l.group_id = $1 AND l.partition_id = ANY ($2)
+WHERE l.group_id = $1 AND l.partition_id = ANY ($2) AND l.broker_id = $3

@@ -60,6 +60,7 @@ struct Tail {
     bytes: usize,
     /// Flushed by this broker above `end`; they join when the gap is read.
     waiting: BTreeMap<Offset, Arc<Slab>>,
+    waiting_bytes: usize,
     /// The gap that is being read ends here.
     filling_to: Option<Offset>,
     followers: Vec<Arc<Wake>>,
@@ -152,7 +153,11 @@ impl HotTails {
             }
             Some(end) => {
                 let to = slab.first();
+                tail.waiting_bytes += slab.bytes();
                 tail.waiting.insert(to, slab);
+                if tail.waiting_bytes > TAIL_BYTES_MAX {
+                    self.empty(&mut tail); // the gap takes too long to read: those who follow read for themselves
+                }
                 tail.filling_to.is_none().then_some(Gap { partition_id, from: end, to })
             }
         };
@@ -182,11 +187,16 @@ impl HotTails {
     }
 
     /// A gap was read, as far as the bounds of one read allow. Returns the rest, if there is any.
-    pub fn on_filled(&self, gap: Gap, messages: Vec<Message>) -> Option<Gap> {
+    pub fn on_filled(&self, gap: Gap, mut messages: Vec<Message>) -> Option<Gap> {
         let tail = self.tail(gap.partition_id)?;
         let mut tail = tail.lock();
         tail.filling_to = None;
+        let unread = messages.is_empty();
+        if let Some(end) = tail.end {
+            messages.retain(|message| message.offset >= end); // a flush of our own may have been faster
+        }
         match (Slab::new(messages), tail.end) {
+            (None, Some(_)) if !unread => {}
             (Some(slab), Some(end)) if slab.first() == end => self.join(&mut tail, Arc::new(slab)),
             (Some(slab), _) => {
                 self.empty(&mut tail);
@@ -211,6 +221,10 @@ impl HotTails {
             let end = tail.end;
             next = end.and_then(|end| tail.waiting.remove(&end));
         }
+        if let Some(end) = tail.end {
+            tail.waiting = tail.waiting.split_off(&end);
+        }
+        tail.waiting_bytes = tail.waiting.values().map(|slab| slab.bytes()).sum();
         let crowded = self.bytes.load(Ordering::Relaxed) > TAILS_BYTES_MAX;
         let bound = if crowded { TAIL_BYTES_MAX / 8 } else { TAIL_BYTES_MAX };
         while tail.bytes > bound && tail.slabs.len() > 1 {
@@ -224,6 +238,7 @@ impl HotTails {
         self.bytes.fetch_sub(std::mem::take(&mut tail.bytes), Ordering::Relaxed);
         tail.slabs.clear();
         tail.waiting.clear();
+        tail.waiting_bytes = 0;
         tail.end = None;
     }
 }

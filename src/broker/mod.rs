@@ -38,7 +38,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::ids::SessionId;
-use crate::limits::{BROKER_TTL_DEFAULT, LANE_DRAIN_DEFAULT};
+use crate::limits::{BROKER_TTL_DEFAULT, EFFECT_RETRY_PAUSE, LANE_DRAIN_DEFAULT};
 use crate::store::listen::Hints;
 use crate::store::sessions::Membership;
 use crate::store::{Error, Store};
@@ -184,10 +184,16 @@ impl Broker {
     }
 
     /// Ends a session that has left all its groups.
-    pub async fn sessions_close(&self, session_id: SessionId) -> Result<(), Error> {
-        match self.lease.broker_id() {
-            Some(broker_id) => self.store.sessions_close(session_id, broker_id).await,
-            None => Ok(()), // this broker was buried, and its sessions with it
+    ///
+    /// Tries for as long as the broker lives under the same id: otherwise its sessions were buried with it.
+    pub async fn sessions_close(&self, session_id: SessionId) {
+        let Some(broker_id) = self.lease.broker_id() else { return };
+        while let Err(error) = self.store.sessions_close(session_id, broker_id).await {
+            if self.lease.broker_id() != Some(broker_id) {
+                return;
+            }
+            tracing::debug!(%error, session = %session_id, "a session is closed in a moment");
+            tokio::time::sleep(EFFECT_RETRY_PAUSE).await;
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use laneway_client::wire::record::{BatchHeader, batch_frame};
@@ -33,8 +33,25 @@ pub struct BatchPush {
     pub pieces: Vec<Piece>,
     /// Present for a lane: it may be written only while the broker trusts its lease.
     pub lane: Option<Arc<WriteLog>>,
+    /// Who gets the credit back if it is never written.
+    refund: Option<Arc<Refund>>,
+    written: AtomicBool,
     bytes: usize,
     waiting: Arc<AtomicUsize>,
+}
+
+/// Credit of batches that were never written.
+#[derive(Debug, Default)]
+pub struct Refund {
+    messages: AtomicI64,
+    bytes: AtomicI64,
+}
+
+impl Refund {
+    /// Messages and bytes since the last look.
+    pub fn take(&self) -> (i64, i64) {
+        (self.messages.swap(0, Ordering::Relaxed), self.bytes.swap(0, Ordering::Relaxed))
+    }
 }
 
 impl BatchPush {
@@ -46,6 +63,7 @@ impl BatchPush {
 
     /// It was handed to the socket.
     pub fn on_written(&self, now: Instant) {
+        self.written.store(true, Ordering::Relaxed);
         let end = self.pieces.last().map(Piece::end);
         if let (Some(log), Some(end)) = (&self.lane, end) {
             log.written.lock().push_back((end, now));
@@ -56,6 +74,11 @@ impl BatchPush {
 impl Drop for BatchPush {
     fn drop(&mut self) {
         self.waiting.fetch_sub(self.bytes, Ordering::Relaxed);
+        if let Some(refund) = self.refund.as_ref().filter(|_| !self.written.load(Ordering::Relaxed)) {
+            let messages: usize = self.pieces.iter().map(Piece::len).sum();
+            refund.messages.fetch_add(messages as i64, Ordering::Relaxed);
+            refund.bytes.fetch_add(self.bytes as i64, Ordering::Relaxed);
+        }
     }
 }
 
@@ -103,11 +126,18 @@ impl Outbox {
     }
 
     /// Pushes a batch; ask [`Outbox::has_room`] first. Returns what it holds in bytes.
-    pub fn push_batch(&self, header: BatchHeader, pieces: Vec<Piece>, lane: Option<Arc<WriteLog>>) -> u64 {
+    pub fn push_batch(
+        &self,
+        header: BatchHeader,
+        pieces: Vec<Piece>,
+        lane: Option<(Arc<WriteLog>, Arc<Refund>)>,
+    ) -> u64 {
         let bytes: u64 = pieces.iter().map(Piece::bytes).sum();
         self.waiting.fetch_add(bytes as usize, Ordering::Relaxed);
         let waiting = self.waiting.clone();
-        let batch = BatchPush { header, pieces, lane, bytes: bytes as usize, waiting };
+        let (lane, refund) = lane.unzip();
+        let written = AtomicBool::new(false);
+        let batch = BatchPush { header, pieces, lane, refund, written, bytes: bytes as usize, waiting };
         self.send(Push::Batch(Box::new(batch)));
         bytes
     }

@@ -111,7 +111,8 @@ async fn serve(stream: TcpStream, router: Router, place: OwnedSemaphorePermit, e
 
 /// Answers one request with the reason why there is no place for it.
 async fn refuse(stream: TcpStream, _place: OwnedSemaphorePermit, ending: CancellationToken) {
-    let service = service_fn(async |_: Request<Incoming>| Ok::<_, std::convert::Infallible>(too_many()));
+    let service =
+        service_fn(|_: Request<Incoming>| std::future::ready(Ok::<_, std::convert::Infallible>(too_many())));
     let mut http = http();
     http.keep_alive(false);
     let _answered = ending.run_until_cancelled(http.serve_connection(TokioIo::new(stream), service)).await;

@@ -78,10 +78,8 @@ impl Remains {
 
 /// The session holds nothing any more.
 async fn forget(sessions: &Sessions, known: &Arc<Known>) {
-    if known.has_joined()
-        && let Err(error) = sessions.broker().sessions_close(known.session_id).await
-    {
-        tracing::warn!(%error, session = %known.session_id, "a session could not be closed in the database");
+    if known.has_joined() {
+        sessions.broker().sessions_close(known.session_id).await;
     }
     sessions.registry().forget(known);
 }

@@ -183,13 +183,15 @@ impl Role {
     }
 
     fn timeouts(self, settings: &DatabaseSettings) -> Vec<(&'static str, u128)> {
-        use crate::limits::{APPENDER_STALL_TIMEOUT, DDL_LOCK_TIMEOUT, FLUSH_STATEMENT_TIMEOUT};
+        use crate::limits::{
+            APPENDER_STALL_TIMEOUT, DDL_LOCK_TIMEOUT, FLUSH_STATEMENT_TIMEOUT, POOL_STALL_TIMEOUT,
+        };
         let stall = APPENDER_STALL_TIMEOUT.as_millis();
         match self {
             Role::Pool => vec![
                 ("statement_timeout", settings.statement_timeout.as_millis()),
                 ("lock_timeout", settings.lock_timeout.as_millis()),
-                ("idle_in_transaction_session_timeout", settings.statement_timeout.as_millis()),
+                ("idle_in_transaction_session_timeout", POOL_STALL_TIMEOUT.as_millis()),
             ],
             Role::Appender => vec![
                 ("statement_timeout", FLUSH_STATEMENT_TIMEOUT.as_millis()),

@@ -154,7 +154,8 @@ impl Store {
         broker_id: BrokerId,
     ) -> Result<(), Error> {
         let connection = self.connection().await?;
-        connection.execute(&MEMBERS_LEAVE, &[&group_id.0, &session_id.0, &broker_id.0]).await.map(|_| ())
+        connection.execute(&MEMBERS_LEAVE, &[&group_id.0, &session_id.0, &broker_id.0]).await?;
+        connection.query(&GROUPS_HINT, &[&vec![group_id.0]], Effect::None).await.map(|_| ())
     }
 
     /// The lanes of a group, as they are.

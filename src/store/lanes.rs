@@ -18,7 +18,7 @@ use crate::ids::{BrokerId, Epoch, GroupId, Offset, PartitionId, SessionId};
 query!(BROKERS_HOLD = "brokers_hold"[UUID]);
 query!(SESSIONS_HOLD = "sessions_hold"[UUID_ARRAY, UUID]);
 query!(LANES_ACQUIRE = "lanes_acquire"[INT8, INT8_ARRAY, INT8_ARRAY, UUID_ARRAY, UUID]);
-query!(LANES_RESUME_AT = "lanes_resume_at"[INT8, INT8_ARRAY]);
+query!(LANES_RESUME_AT = "lanes_resume_at"[INT8, INT8_ARRAY, UUID]);
 query!(LANES_LOCK_WAITING = "lanes_lock_waiting"[INT8, INT8, INT8, UUID]);
 query!(LANES_RELEASE = "lanes_release"[INT8, INT8, INT8, UUID]);
 query!(LANE_COMMITS_RECORD = "lane_commits_record"[INT8, INT8, INT8, INT8, INT8, TEXT]);
@@ -162,7 +162,7 @@ impl Store {
                 &[&group_id.0, &partition_ids, &epochs, &sessions, &broker_id.0];
             let rows = transaction.query(&LANES_ACQUIRE, params, Effect::Possible).await?;
             let obtained: Vec<i64> = rows.iter().map(|row| row.get("partition_id")).collect();
-            let resumed = resume_at(&transaction, group_id, &obtained).await?;
+            let resumed = resume_at(&transaction, group_id, broker_id, &obtained).await?;
             transaction.commit().await?;
             Ok(resumed)
         })
@@ -173,11 +173,12 @@ impl Store {
     pub async fn lanes_resume_at(
         &self,
         group_id: GroupId,
+        broker_id: BrokerId,
         partition_ids: &[PartitionId],
     ) -> Result<Vec<ResumeAt>, Error> {
         let partition_ids: Vec<i64> = partition_ids.iter().map(|partition_id| partition_id.0).collect();
         let connection = self.connection().await?;
-        resume_at(&connection, group_id, &partition_ids).await
+        resume_at(&connection, group_id, broker_id, &partition_ids).await
     }
 
     /// Settles a lane under its fence: all of it, or nothing.
@@ -222,10 +223,12 @@ async fn sessions_here(
 async fn resume_at(
     connection: &Connection,
     group_id: GroupId,
+    broker_id: BrokerId,
     partition_ids: &[i64],
 ) -> Result<Vec<ResumeAt>, Error> {
+    let held: super::connection::Params<'_> = &[&group_id.0, &partition_ids, &broker_id.0];
+    let rows = connection.query(&LANES_RESUME_AT, held, Effect::None).await?;
     let params: super::connection::Params<'_> = &[&group_id.0, &partition_ids];
-    let rows = connection.query(&LANES_RESUME_AT, params, Effect::None).await?;
     let mut lanes: Vec<ResumeAt> = rows.iter().map(resume_row).collect();
     for row in connection.query(&ATTEMPTS_LIST, params, Effect::None).await? {
         let partition_id = PartitionId(row.get("partition_id"));

@@ -1,10 +1,10 @@
 //! Sessions that are members of groups: entered with their first group, ended, or taken over by another broker.
 
-use super::Store;
 use super::error::{Effect, Error};
 use super::groups::GROUPS_HINT;
 use super::lanes::BROKERS_HOLD;
 use super::query::query;
+use super::{Store, retry};
 use crate::ids::{BrokerId, GroupId, SessionId};
 
 query!(SESSIONS_CLOSE = "sessions_close"[UUID, UUID]);
@@ -40,6 +40,17 @@ impl Store {
     /// Takes a session over from another broker, with its lanes, whose epochs rise. `None`: there is no such session, or
     /// the token is wrong, or this broker was buried.
     pub async fn sessions_take(
+        &self,
+        session_id: SessionId,
+        resume_hash: &[u8],
+        broker_id: BrokerId,
+    ) -> Result<Option<Vec<Membership>>, Error> {
+        let take = || self.session_take(session_id, resume_hash, broker_id);
+        retry::contended(retry::Policy::CONTENDED, take).await
+    }
+
+    /// Order: the broker, the session, its lanes by id.
+    async fn session_take(
         &self,
         session_id: SessionId,
         resume_hash: &[u8],

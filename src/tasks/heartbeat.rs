@@ -54,7 +54,13 @@ pub async fn run(
         // A heartbeat that takes longer than the pause to the next one is of no use any more.
         let beat = tokio::time::timeout(ttl / HEARTBEATS_PER_TTL, heartbeat.beat());
         let failure = match beat.await {
-            Ok(Ok(())) => continue,
+            Ok(Ok(())) => {
+                if let Ok(Err(error)) = tokio::time::timeout(ttl / HEARTBEATS_PER_TTL, heartbeat.bury()).await
+                {
+                    tracing::warn!(%error, "silent brokers could not be buried; the next heartbeat tries again");
+                }
+                continue;
+            }
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer in time".to_owned(),
         };
@@ -67,19 +73,28 @@ pub async fn run(
 
 impl Heartbeat {
     async fn beat(&mut self) -> Result<(), Error> {
-        let mut connection = match self.connection.take().filter(Connection::is_usable) {
+        let connection = match self.connection.take().filter(Connection::is_usable) {
             Some(connection) => connection,
             None => self.store.dedicated(Role::Pool).await?,
         };
         self.renew(&connection).await?;
-        let steady = *self.steady_since.get_or_insert_with(Instant::now);
-        if steady.elapsed() >= self.ttl {
+        self.steady_since.get_or_insert_with(Instant::now);
+        self.beats = self.beats.wrapping_add(1);
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    /// Looks after the others, once the own heartbeats have been steady. A failure here says nothing about ourselves.
+    async fn bury(&mut self) -> Result<(), Error> {
+        let Some(mut connection) = self.connection.take().filter(Connection::is_usable) else {
+            return Ok(());
+        };
+        if self.steady_since.is_some_and(|steady| steady.elapsed() >= self.ttl) {
             for buried in connection.brokers_bury().await? {
                 self.metrics.burials.inc();
                 tracing::warn!(broker = %buried, "a broker has fallen silent; its lanes are free");
             }
         }
-        self.beats = self.beats.wrapping_add(1);
         if self.beats.is_multiple_of(FORGET_EVERY) {
             connection.brokers_forget().await?;
         }

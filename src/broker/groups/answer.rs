@@ -137,7 +137,7 @@ impl GroupTask {
                 subscription: member.subscription,
                 partition: held.number,
                 epoch: held.fence.epoch.0,
-                committed_offset: held.lane.committed().0,
+                committed_offset: held.durable.0,
             }));
         }
     }
@@ -150,6 +150,7 @@ impl GroupTask {
         }
         if let Some(commit) = held.lane.take_commit() {
             held.committing = true;
+            held.committing_at = commit.committed;
             let urgency = if held.confirms.is_empty() { Urgency::Later } else { Urgency::Now };
             self.effects.commit(held.fence, commit, urgency);
         }
@@ -168,6 +169,7 @@ impl GroupTask {
         held.committing = false;
         match result {
             Ok(()) => {
+                held.durable = held.durable.max(held.committing_at);
                 if number - held.thinned_to >= COMMITS_PER_THINNING {
                     self.effects.thin(held.fence, held.thinned_to, number);
                     held.thinned_to = number;
@@ -206,7 +208,8 @@ impl GroupTask {
         match Verdict::of(attempts, settings.max_attempts, settings.on_failure) {
             Verdict::Retry | Verdict::Block => {
                 let charge = Some(Charge { offset, attempts, reason: reason.clone(), delay });
-                let settlement = Settlement { charge, ..Settlement::default() };
+                let commit = Some(held.lane.next_commit()); // so that attempts of what is done go with it
+                let settlement = Settlement { charge, commit, ..Settlement::default() };
                 self.effects.settle(
                     fence,
                     settlement,
@@ -215,10 +218,11 @@ impl GroupTask {
                 );
             }
             verdict @ (Verdict::DeadLetter | Verdict::Skip) => {
-                let commit = Some(held.lane.commit_without(offset));
+                let commit = held.lane.commit_without(offset);
+                let (committed, commit) = (commit.committed, Some(commit));
                 let give_up = (verdict == Verdict::DeadLetter).then_some(GiveUp { offset, attempts, reason });
                 let settlement = Settlement { commit, ..Settlement::default() };
-                self.effects.settle(fence, settlement, give_up, Settling::GiveUp { id, offset });
+                self.effects.settle(fence, settlement, give_up, Settling::GiveUp { id, offset, committed });
             }
         }
     }
@@ -284,7 +288,8 @@ impl GroupTask {
                 held.lane.on_charged(offset, failure, gate);
                 id
             }
-            (Settling::GiveUp { id, offset }, Settled::Done) => {
+            (Settling::GiveUp { id, offset, committed }, Settled::Done) => {
+                held.durable = held.durable.max(committed);
                 tracing::warn!(
                     group.name = self.name, partition = held.number, %offset, policy = settings.on_failure.as_str(),
                     "message given up"
@@ -294,8 +299,13 @@ impl GroupTask {
                 id
             }
         };
+        let later = held.release_later.take();
         if let Some(id) = id {
             self.confirm(partition_id, id);
+        }
+        if let Some((why, release)) = later {
+            let settlement = Settlement { release: Some(release), ..Settlement::default() };
+            return self.release_with(partition_id, why, settlement, None);
         }
         self.commit_if_dirty(partition_id);
         self.release_if_drained(partition_id);
@@ -304,7 +314,10 @@ impl GroupTask {
 
     /// A lane is free, with everything that was done of it.
     fn on_released(&mut self, partition_id: PartitionId, why: &'static str) {
-        let confirms = self.lanes.get_mut(&partition_id).map(|held| std::mem::take(&mut held.confirms));
+        let confirms = self.lanes.get_mut(&partition_id).map(|held| {
+            held.durable = held.durable.max(held.committing_at);
+            std::mem::take(&mut held.confirms)
+        });
         for (_, id) in confirms.into_iter().flatten() {
             self.confirm(partition_id, id);
         }

@@ -47,6 +47,12 @@ impl Credit {
             .then_some(Room { messages: self.messages as usize, bytes: self.bytes as u64 })
     }
 
+    /// What was sent to a socket and never written to it costs nothing.
+    pub fn restore(&mut self, (messages, bytes): (i64, i64)) {
+        self.messages += messages;
+        self.bytes += bytes;
+    }
+
     /// Messages were sent.
     pub fn spend(&mut self, messages: usize, bytes: u64) {
         self.messages -= messages as i64;

@@ -115,6 +115,7 @@ impl GroupTask {
         };
         held.told_gaps = false;
         let metrics = &self.surroundings.metrics;
+        member.credit.restore(member.refund.take());
         let Some(room) = member.credit.room() else {
             metrics.credit_stalls.inc();
             member.next_lane = Some(partition_id);
@@ -162,7 +163,7 @@ impl GroupTask {
         metrics.hot_tail_hits.inc_by(u64::from(held.fetched.is_none()));
         let published_at = pieces.iter().flat_map(Piece::messages).map(|message| message.published_at);
         metrics.on_delivered(published_at, pieces.iter().map(Piece::bytes).sum());
-        let bytes = outbox.push_batch(header, pieces, Some(held.log.clone()));
+        let bytes = outbox.push_batch(header, pieces, Some((held.log.clone(), member.refund.clone())));
         member.credit.spend(found, bytes);
         held.lane.on_sent(last, now);
         Turn::Sent
@@ -213,6 +214,7 @@ impl GroupTask {
         let ack_deadline = self.group.settings.ack_deadline;
         let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| !held.releasing) else { return };
         held.retry_at = held.retry_at.filter(|moment| *moment > now);
+        held.lane.open_gate(now);
         if held.drain_until.is_some_and(|until| until <= now) {
             return self.release(partition_id, "moved");
         }
@@ -234,7 +236,10 @@ impl GroupTask {
         let short = held.short_since.zip(max_wait).map(|(since, max_wait)| since + max_wait);
         let commit = (held.lane.is_dirty() && !held.committing).then_some(now + COMMIT_RETRY_PAUSE);
         let overdue = held.overdue_at(settings.ack_deadline, now);
-        let moments = [held.lane.next_moment(), held.drain_until, short, commit, overdue, held.retry_at];
+        // What is past already waits for something else, and whatever that is, makes the lane try again.
+        let future = |moment: Option<Instant>| moment.filter(|moment| *moment > now);
+        let gate = future(held.lane.next_moment());
+        let moments = [gate, held.drain_until, future(short), commit, overdue, held.retry_at];
         let Some(moment) = moments.into_iter().flatten().min() else { return };
         if held.timer.is_none_or(|listed| moment < listed) {
             if let Some(listed) = held.timer.replace(moment) {

@@ -21,7 +21,10 @@ use crate::store::messages::{Message, ReadLimit};
 pub(super) enum Event {
     /// The lanes as they are; `None`: the group is gone.
     Listed(Result<Option<Vec<LaneRow>>, Error>),
-    Acquired(Result<Vec<ResumeAt>, Error>),
+    Acquired {
+        broker_id: BrokerId,
+        result: Result<Vec<ResumeAt>, Error>,
+    },
     /// A commit of a lane was written, or its lease is lost.
     Committed {
         partition_id: PartitionId,
@@ -43,8 +46,14 @@ pub(super) enum Event {
         what: Settling,
         result: Settled,
     },
-    /// Members were entered again under the broker's new id.
-    Rejoined,
+    /// A member was entered into the tables again.
+    Entered {
+        session_id: SessionId,
+    },
+    /// A member is out of the tables.
+    Left {
+        session_id: SessionId,
+    },
 }
 
 /// What a settlement was about.
@@ -53,7 +62,7 @@ pub(super) enum Settling {
     /// The message is tried again after a while.
     Charge { id: Option<u64>, offset: Offset, attempts: u32, reason: String, delay: Duration },
     /// The message is given up.
-    GiveUp { id: Option<u64>, offset: Offset },
+    GiveUp { id: Option<u64>, offset: Offset, committed: Offset },
     /// The lane is free, for this reason.
     Release { why: &'static str },
 }
@@ -115,11 +124,11 @@ impl Effects {
                     false => store.lanes_acquire(group_id, broker_id, &free).await?,
                 };
                 if !held.is_empty() {
-                    lanes.extend(store.lanes_resume_at(group_id, &held).await?);
+                    lanes.extend(store.lanes_resume_at(group_id, broker_id, &held).await?);
                 }
                 Ok(lanes)
             };
-            Event::Acquired(acquired.await)
+            Event::Acquired { broker_id, result: acquired.await }
         });
     }
 
@@ -173,31 +182,30 @@ impl Effects {
         });
     }
 
-    /// Enters members again, after the broker was buried and has a new id.
-    pub fn rejoin(&self, broker_id: BrokerId, members: Vec<(SessionId, Vec<u8>, String)>) {
+    /// Enters a member again, after the broker was buried and has a new id.
+    pub fn enter(&self, broker_id: BrokerId, session_id: SessionId, resume_hash: Vec<u8>, terms: String) {
         let (store, group_id) = (self.surroundings.store.clone(), self.group_id);
         self.spawn(async move {
-            for (session_id, hash, terms) in members {
-                while let Err(error) =
-                    store.members_join(group_id, session_id, broker_id, &hash, &terms).await
-                {
-                    tracing::debug!(%error, "a member is entered again in a moment");
-                    tokio::time::sleep(EFFECT_RETRY_PAUSE).await;
-                }
+            // `false`: this id was buried too, and the next one enters it.
+            while let Err(error) =
+                store.members_join(group_id, session_id, broker_id, &resume_hash, &terms).await
+            {
+                tracing::debug!(%error, "a member is entered again in a moment");
+                tokio::time::sleep(EFFECT_RETRY_PAUSE).await;
             }
-            Event::Rejoined
+            Event::Entered { session_id }
         });
     }
 
-    /// A member has left.
+    /// Takes a member out of the tables, for as long as it takes: others wait for its share of the lanes.
     pub fn leave(&self, session_id: SessionId, broker_id: BrokerId) {
         let (store, group_id) = (self.surroundings.store.clone(), self.group_id);
-        let events = self.events.clone();
-        tokio::spawn(async move {
-            if let Err(error) = store.members_leave(group_id, session_id, broker_id).await {
-                tracing::debug!(%error, "a member has left, and its row goes with its session");
+        self.spawn(async move {
+            while let Err(error) = store.members_leave(group_id, session_id, broker_id).await {
+                tracing::debug!(%error, "a member leaves in a moment");
+                tokio::time::sleep(EFFECT_RETRY_PAUSE).await;
             }
-            let _group_has_ended = events.send(Event::Rejoined).await;
+            Event::Left { session_id }
         });
     }
 }

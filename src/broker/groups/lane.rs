@@ -85,6 +85,9 @@ impl Lane {
             reason: failed.reason.clone(),
             retry_at: now + failed.retry_in,
         };
+        let done = acked.clone();
+        let open =
+            at.failed.iter().filter(|failed| failed.offset >= committed && !done.contains(failed.offset));
         Self {
             round: 1,
             gate: Gate::Open,
@@ -94,7 +97,7 @@ impl Lane {
             sent: committed,
             void_from: VecDeque::new(),
             suspect_until: at.suspect_until,
-            failed: at.failed.iter().map(|failed| (failed.offset, failure(failed))).collect(),
+            failed: open.map(|failed| (failed.offset, failure(failed))).collect(),
             oldest_since: now,
             commits: 0,
             dirty: committed > at.committed,
@@ -152,15 +155,22 @@ impl Lane {
         self.acked.len() >= LANE_GAPS_MAX
     }
 
-    /// What may be sent now; `None`: nothing, until something happens or [`Lane::next_moment`] comes.
-    pub fn sendable(&mut self, now: Instant) -> Option<Sendable> {
+    /// Lets a message be tried again whose moment has come.
+    pub fn open_gate(&mut self, now: Instant) {
         if let Gate::Until(moment) = self.gate
             && moment <= now
         {
             self.gate = Gate::Open;
         }
+    }
+
+    /// What may be sent now; `None`: nothing, until something happens or [`Lane::next_moment`] comes.
+    pub fn sendable(&mut self, now: Instant) -> Option<Sendable> {
+        self.open_gate(now);
         let in_flight = self.in_flight();
-        if self.gate != Gate::Open || self.has_too_many_gaps() || in_flight >= LANE_IN_FLIGHT_MAX {
+        // With gaps and nothing in flight, the message that all the others wait for still has to be sent.
+        let gaps = self.has_too_many_gaps();
+        if self.gate != Gate::Open || (gaps && in_flight > 0) || in_flight >= LANE_IN_FLIGHT_MAX {
             return None;
         }
         self.cursor = self.acked.after(self.cursor);
@@ -179,7 +189,7 @@ impl Lane {
         if in_flight > 0 && self.committed < self.suspect_until {
             return None;
         }
-        let messages = match self.cursor < self.suspect_until {
+        let messages = match gaps || self.cursor < self.suspect_until {
             true => 1,
             false => (LANE_IN_FLIGHT_MAX - in_flight).min(until_failure),
         };

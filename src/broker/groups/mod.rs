@@ -263,8 +263,15 @@ impl Groups {
         let held = tokio::time::timeout(LEASE_PATIENCE, lease.held()).await;
         let broker_id = held.map_err(|_| SubscribeError::NoLease)?;
         let (session_id, hash) = (subscription.session_id, &subscription.resume_hash);
-        if !self.surroundings.store.members_join(group.group_id, session_id, broker_id, hash, &terms).await? {
-            return Err(SubscribeError::NoLease);
+        let store = &self.surroundings.store;
+        match store.members_join(group.group_id, session_id, broker_id, hash, &terms).await {
+            Ok(true) => {}
+            Ok(false) => return Err(SubscribeError::NoLease),
+            Err(error) => {
+                // It may have been entered; if it stays, its share of the lanes waits for nobody until the session ends.
+                let _best_effort = store.members_leave(group.group_id, session_id, broker_id).await;
+                return Err(error.into());
+            }
         }
         let partitions = topic.partitions.len() as u32;
         let member = task::Member::new(&subscription, credit, batch, terms, broker_id);
@@ -320,16 +327,37 @@ impl Groups {
     async fn join(&self, name: &str, topic: &Arc<Topic>, group: &Group, member: task::Member) -> GroupHandle {
         let mut request = Request::Join { member: Box::new(member) };
         loop {
-            let handle = self.handle(name, topic, group);
-            match handle.requests.send(request).await {
-                Ok(()) => return handle,
-                Err(mpsc::error::SendError(back)) => request = back, // it has just ended: start another
+            match self.hand_in(name, topic, group, request) {
+                Ok(handle) => return handle,
+                Err(back) => request = back,
             }
+            tokio::time::sleep(INBOX_FULL_PAUSE).await;
         }
     }
 
-    fn handle(&self, name: &str, topic: &Arc<Topic>, group: &Group) -> GroupHandle {
+    /// Under the lock of the list: a group ends only after it has seen, under the same lock, that nothing waits for it.
+    fn hand_in(
+        &self,
+        name: &str,
+        topic: &Arc<Topic>,
+        group: &Group,
+        request: Request,
+    ) -> Result<GroupHandle, Request> {
         let mut running = self.running.lock();
+        let handle = self.handle(&mut running, name, topic, group);
+        match handle.requests.try_send(request) {
+            Ok(()) => Ok(handle),
+            Err(mpsc::error::TrySendError::Full(back) | mpsc::error::TrySendError::Closed(back)) => Err(back),
+        }
+    }
+
+    fn handle(
+        &self,
+        running: &mut HashMap<GroupId, GroupHandle>,
+        name: &str,
+        topic: &Arc<Topic>,
+        group: &Group,
+    ) -> GroupHandle {
         if let Some(handle) = running.get(&group.group_id).filter(|handle| !handle.requests.is_closed()) {
             return handle.clone();
         }
@@ -343,5 +371,7 @@ impl Groups {
     }
 }
 
+/// Before a member is handed in again to a group that has too much to do.
+const INBOX_FULL_PAUSE: Duration = Duration::from_millis(5);
 /// How long a subscribe waits for a broker that is registering.
 const LEASE_PATIENCE: Duration = Duration::from_secs(5);

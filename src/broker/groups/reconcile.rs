@@ -20,7 +20,8 @@ use super::task::{GroupTask, Held, Look, Member};
 use super::{Credit, Leaving};
 use crate::broker::metrics::Reason;
 use crate::broker::outbox::Outbox;
-use crate::ids::{PartitionId, SessionId};
+use crate::ids::{BrokerId, PartitionId, SessionId};
+use crate::limits::EFFECT_RETRY_PAUSE;
 use crate::store::Error;
 use crate::store::lanes::{Fence, LaneRow, Release, ResumeAt, Settlement};
 
@@ -32,6 +33,38 @@ impl GroupTask {
             self.finish_leave(session_id);
         }
         self.members.insert(session_id, member);
+        self.enter_if_moved(session_id);
+        self.want(Look::Assign);
+    }
+
+    /// The broker may have got a new id since the member was entered.
+    fn enter_if_moved(&mut self, session_id: SessionId) {
+        let Some(broker_id) = self.broker_id else { return };
+        let Some(member) = self.members.get_mut(&session_id) else { return };
+        if member.broker_id != broker_id && !member.is_leaving() && !member.entering {
+            (member.broker_id, member.entering) = (broker_id, true);
+            let (hash, terms) = (member.resume_hash.clone(), member.terms.clone());
+            self.effects.enter(broker_id, session_id, hash, terms);
+        }
+    }
+
+    /// A member is in the tables again.
+    pub(super) fn on_entered(&mut self, session_id: SessionId) {
+        let Some(member) = self.members.get_mut(&session_id) else { return };
+        member.entering = false;
+        if member.is_leaving() {
+            self.effects.leave(session_id, member.broker_id);
+        }
+        self.enter_if_moved(session_id);
+        self.want(Look::Assign);
+    }
+
+    /// A member is out of the tables.
+    pub(super) fn on_left(&mut self, session_id: SessionId) {
+        if let Some(member) = self.members.get_mut(&session_id).filter(|member| member.is_leaving()) {
+            member.out = true;
+        }
+        self.finish_leave_if_free(session_id);
         self.want(Look::Assign);
     }
 
@@ -50,6 +83,7 @@ impl GroupTask {
     ) {
         let Some(member) = self.members.get_mut(&session_id) else { return };
         member.outbox = Some(outbox);
+        member.refund = Arc::default();
         let first = member.first_credit;
         member.credit = Credit::new(first.messages, first.bytes).unwrap_or(member.credit);
         let (subscription, lanes) = (member.subscription, member.lanes.clone());
@@ -76,6 +110,7 @@ impl GroupTask {
             });
         let _session_is_gone = reply.send(resumed.collect());
         self.pump_member(session_id);
+        self.want(Look::List); // lanes that have become free meanwhile
     }
 
     pub(super) fn on_leave(&mut self, session_id: SessionId, leaving: Leaving, reply: oneshot::Sender<()>) {
@@ -86,7 +121,9 @@ impl GroupTask {
         if leaving != Leaving::Drain {
             member.outbox = None;
         }
-        self.effects.leave(session_id, member.broker_id);
+        if !member.entering {
+            self.effects.leave(session_id, member.broker_id);
+        }
         match leaving {
             Leaving::Drain => {
                 let until = Instant::now() + self.surroundings.drain;
@@ -110,7 +147,7 @@ impl GroupTask {
 
     pub(super) fn finish_leave_if_free(&mut self, session_id: SessionId) {
         let member = self.members.get(&session_id);
-        if member.is_some_and(|member| member.is_leaving() && member.lanes.is_empty()) {
+        if member.is_some_and(|member| member.is_leaving() && member.out && member.lanes.is_empty()) {
             self.finish_leave(session_id);
         }
     }
@@ -134,14 +171,8 @@ impl GroupTask {
         self.broker_id = broker_id;
         let lanes: Vec<PartitionId> = self.lanes.keys().copied().collect();
         lanes.into_iter().for_each(|partition_id| self.lost(partition_id, "broker_lease_lost"));
-        if let Some(broker_id) = broker_id {
-            let staying = self.members.values_mut().filter(|member| !member.is_leaving());
-            let again = staying.map(|member| {
-                member.broker_id = broker_id;
-                (member.session_id, member.resume_hash.clone(), member.terms.clone())
-            });
-            self.effects.rejoin(broker_id, again.collect());
-        }
+        let members: Vec<SessionId> = self.members.keys().copied().collect();
+        members.into_iter().for_each(|session_id| self.enter_if_moved(session_id));
     }
 
     pub(super) fn on_listed(&mut self, result: Result<Option<Vec<LaneRow>>, Error>) {
@@ -151,7 +182,9 @@ impl GroupTask {
             Ok(Some(_) | None) => return self.on_gone(),
             Err(error) => {
                 tracing::debug!(%error, "the lanes of a group are looked at again in a moment");
-                return self.want(Look::Assign);
+                self.look = Look::Assign;
+                self.look_at = Instant::now() + EFFECT_RETRY_PAUSE;
+                return;
             }
         };
         let Some(broker_id) = self.broker_id else { return };
@@ -166,13 +199,14 @@ impl GroupTask {
                 continue;
             }
             let is_ours = |session_id: Option<SessionId>| {
-                session_id
-                    .and_then(|session_id| self.members.get(&session_id))
-                    .is_some_and(|m| !m.is_leaving())
+                let member = session_id.and_then(|session_id| self.members.get(&session_id));
+                member.is_some_and(|member| !member.is_leaving() && member.outbox.is_some())
             };
             let overdue =
                 row.holder.is_some() && row.wanted != row.holder && row.drain == Some(Duration::ZERO);
-            let nobody = !row.wanted_lives && !self.members.is_empty();
+            // An assignment that has just been made has found nobody; the next look tries again.
+            let waits = self.members.values().any(|member| !member.is_leaving());
+            let nobody = !row.wanted_lives && waits && self.looked_for != Look::Assign;
             if row.holder.is_none() && is_ours(row.wanted) {
                 free.push(*row);
             } else if is_ours(row.holder) && row.holder_broker == Some(broker_id) {
@@ -222,8 +256,11 @@ impl GroupTask {
         }
     }
 
-    pub(super) fn on_acquired(&mut self, result: Result<Vec<ResumeAt>, Error>) {
+    pub(super) fn on_acquired(&mut self, broker_id: BrokerId, result: Result<Vec<ResumeAt>, Error>) {
         self.looked();
+        if self.broker_id != Some(broker_id) {
+            return; // buried since: what was acquired under that id is lost already
+        }
         match result {
             Ok(lanes) => {
                 lanes.iter().for_each(|at| self.grant(at));
@@ -335,10 +372,14 @@ impl GroupTask {
         give_up: Option<GiveUp>,
     ) {
         let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| !held.releasing) else { return };
-        held.releasing = true;
-        if settlement.commit.is_none() {
-            settlement.commit = Some(held.lane.next_commit());
+        if held.lane.gate == Gate::Settling {
+            // Its commit must not be overtaken by one that does not know of it.
+            held.release_later = settlement.release.map(|release| (why, release));
+            return;
         }
+        held.releasing = true;
+        let commit = settlement.commit.get_or_insert_with(|| held.lane.next_commit());
+        held.committing_at = commit.committed;
         self.effects.settle(held.fence, settlement, give_up, Settling::Release { why });
     }
 

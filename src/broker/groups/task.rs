@@ -16,12 +16,12 @@ use super::effects::{Effects, Event};
 use super::lane::{Gate, Lane};
 use super::{BatchLimits, Credit, GroupHandle, Leaving, Request, Subscription, Surroundings};
 use crate::broker::hot_tail::Wake;
-use crate::broker::outbox::{Outbox, WriteLog};
+use crate::broker::outbox::{Outbox, Refund, WriteLog};
 use crate::broker::slab::Slab;
 use crate::ids::{BrokerId, GroupId, Offset, PartitionId, SessionId};
 use crate::limits::{ASSIGN_PAUSE, GROUP_EVENTS_MAX, GROUP_TURN_REQUESTS, RECONCILE_INTERVAL};
 use crate::store::groups::Group;
-use crate::store::lanes::Fence;
+use crate::store::lanes::{Fence, Release};
 use crate::store::listen::Hint;
 use crate::store::topics::Topic;
 
@@ -40,8 +40,14 @@ pub struct Member {
     pub lanes: BTreeSet<PartitionId>,
     /// Under which id of the broker it was entered.
     pub broker_id: BrokerId,
-    /// Present once it leaves: whom to tell when it holds no lane any more.
+    /// It is being entered into the tables, again; until then it must not be taken out.
+    pub entering: bool,
+    /// Present once it leaves: whom to tell when it holds no lane any more and is out of the tables.
     pub left: Option<oneshot::Sender<()>>,
+    /// It is out of the tables.
+    pub out: bool,
+    /// Credit of batches that were never written.
+    pub refund: Arc<Refund>,
     /// Whose turn it is among its lanes.
     pub next_lane: Option<PartitionId>,
 }
@@ -65,7 +71,10 @@ impl Member {
             batch,
             lanes: BTreeSet::new(),
             broker_id,
+            entering: false,
             left: None,
+            out: false,
+            refund: Arc::default(),
             next_lane: None,
         }
     }
@@ -93,6 +102,12 @@ pub(super) struct Held {
     pub committing: bool,
     /// Acks that are to be confirmed with the commit of this number or a later one.
     pub confirms: Vec<(i64, u64)>,
+    /// The committed offset that is stored for certain.
+    pub durable: Offset,
+    /// The one that is on its way.
+    pub committing_at: Offset,
+    /// To be released as soon as what is being written down is written.
+    pub release_later: Option<(&'static str, Release)>,
     /// Whether the client was told that it has too many gaps.
     pub told_gaps: bool,
     /// Another session is to have it, or this one is leaving: acks still count until this moment.
@@ -112,7 +127,6 @@ impl Held {
         Self {
             fence,
             number,
-            lane,
             log: Arc::default(),
             fetched: None,
             fetching: false,
@@ -120,12 +134,16 @@ impl Held {
             short_since: None,
             committing: false,
             confirms: Vec::new(),
+            durable: lane.committed(),
+            committing_at: lane.committed(),
+            release_later: None,
             told_gaps: false,
             drain_until: None,
             releasing: false,
             retry_at: None,
             thinned_to: 0,
             timer: None,
+            lane,
         }
     }
 
@@ -175,6 +193,9 @@ pub(super) struct GroupTask {
     pub look_at: Instant,
     /// A look or an acquisition is under way.
     pub looking: bool,
+    /// What the last look was for.
+    pub looked_for: Look,
+    looks: u32,
     /// Sessions whose outbox was full at the last try.
     pub stalled: BTreeSet<SessionId>,
     /// Something was not sent because the broker did not trust its lease.
@@ -187,6 +208,10 @@ pub(super) struct GroupTask {
     hints: broadcast::Receiver<Hint>,
 }
 
+/// What is due now, is due; the least step beyond is later.
+const NEXT_INSTANT: std::time::Duration = std::time::Duration::from_nanos(1);
+/// Looks without a hint between two that decide anew: what no hint has told, such as a topic that has grown.
+const LOOKS_PER_ASSIGNMENT: u32 = 6;
 /// How soon a full outbox is tried again.
 const STALLED_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
 
@@ -216,6 +241,8 @@ impl GroupTask {
             look: Look::None,
             look_at: Instant::now(),
             looking: false,
+            looked_for: Look::None,
+            looks: 0,
             stalled: BTreeSet::new(),
             distrusted: false,
             numbers: HashMap::new(),
@@ -281,7 +308,7 @@ impl GroupTask {
     }
 
     fn is_over(&self) -> bool {
-        self.members.is_empty() && self.lanes.is_empty() && !self.looking
+        self.members.is_empty() && self.lanes.is_empty() && !self.looking && self.look == Look::None
     }
 
     /// Takes itself off the list, unless somebody has just asked for something.
@@ -322,7 +349,7 @@ impl GroupTask {
     fn on_event(&mut self, event: Event) {
         match event {
             Event::Listed(result) => self.on_listed(result),
-            Event::Acquired(result) => self.on_acquired(result),
+            Event::Acquired { broker_id, result } => self.on_acquired(broker_id, result),
             Event::Committed { partition_id, epoch, number, result } => {
                 self.on_committed(partition_id, epoch, number, result);
             }
@@ -332,7 +359,8 @@ impl GroupTask {
             Event::Settled { partition_id, epoch, what, result } => {
                 self.on_settled(partition_id, epoch, what, result);
             }
-            Event::Rejoined => self.want(Look::Assign),
+            Event::Entered { session_id } => self.on_entered(session_id),
+            Event::Left { session_id } => self.on_left(session_id),
         }
     }
 
@@ -340,8 +368,10 @@ impl GroupTask {
         match hint {
             Ok(Hint::Group(group_id)) if group_id == self.group.group_id => self.want(Look::List),
             Ok(Hint::Group(_) | Hint::Heads { .. }) => {}
-            Ok(Hint::Topics) => self.want(Look::Assign), // it may have grown
-            Ok(Hint::Everything) | Err(broadcast::error::RecvError::Lagged(_)) => self.want(Look::List),
+            // It may have grown.
+            Ok(Hint::Topics | Hint::Everything) | Err(broadcast::error::RecvError::Lagged(_)) => {
+                self.want(Look::Assign);
+            }
             Err(broadcast::error::RecvError::Closed) => {
                 self.hints = self.surroundings.hints.subscribe(); // cannot be: we hold its source
             }
@@ -360,7 +390,14 @@ impl GroupTask {
         if self.looking || now < self.look_at {
             return;
         }
-        match std::mem::replace(&mut self.look, Look::None) {
+        self.looks = self.looks.wrapping_add(1);
+        let wanted = std::mem::replace(&mut self.look, Look::None);
+        self.looked_for = match wanted {
+            Look::None if self.looks.is_multiple_of(LOOKS_PER_ASSIGNMENT) => Look::Assign,
+            Look::None | Look::List => Look::List,
+            Look::Assign => Look::Assign,
+        };
+        match self.looked_for {
             Look::Assign => self.effects.assign(),
             Look::None | Look::List => self.effects.list(),
         }
@@ -377,11 +414,8 @@ impl GroupTask {
 
     /// What has to be looked at when nothing happens, lane by lane.
     fn on_timers(&mut self, now: Instant) {
-        while let Some((moment, partition_id)) = self.timers.first().copied() {
-            if moment > now {
-                break;
-            }
-            self.timers.pop_first();
+        let later = self.timers.split_off(&(now + NEXT_INSTANT, PartitionId(i64::MIN)));
+        for (_, partition_id) in std::mem::replace(&mut self.timers, later) {
             if let Some(held) = self.lanes.get_mut(&partition_id) {
                 held.timer = None;
                 self.on_moment(partition_id, now);
