@@ -1,0 +1,418 @@
+//! What a subscription has received and not yet given back: its lanes, its queue, its acks, its credit. Pure.
+//!
+//! The owner feeds it with frames and collects what is to be sent; deliveries settle themselves in it. A mutex around it
+//! is the only thing that both share. Its size is bounded by the credit: nothing enters that was not granted before.
+//! Invariant: the queue holds messages of lanes that are held, under their epoch, of the newest round.
+//! Invariant: an ack that a broker would not count is counted here as ignored, and not sent.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use super::book::{Book, Tally};
+use super::check::headers_bytes;
+use crate::wire::{Batch, CreditGrant, Record};
+
+/// Rounds of a lane whose late acks still count; a broker remembers no more.
+const ROUNDS_REMEMBERED: usize = 16;
+/// Credit is given back when this part of it has come together, so that it does not cost a frame per message.
+const CREDIT_PARTS: u32 = 4;
+
+/// Which delivery a settlement is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub partition: u32,
+    pub epoch: i64,
+    pub round: u32,
+    pub offset: i64,
+}
+
+/// A message that waits for its reader.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub place: Place,
+    pub record: Record,
+    pub attempts: u32,
+    pub charge: Charge,
+}
+
+/// What a message has cost, and whom to give it back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Charge {
+    number: u32,
+    generation: u64,
+    bytes: u64,
+}
+
+/// What is to be sent for a lane; `C` waits for the answer.
+#[derive(Debug)]
+pub(super) enum Outgoing<C> {
+    Ack { partition: u32, epoch: i64, round: u32, tally: Tally, waiting: Vec<C> },
+    Nack { place: Place, reason: Option<String>, delay_ms: Option<u64> },
+    Progress { partition: u32, epoch: i64, round: u32 },
+}
+
+/// Whether the owner should look, and how soon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Urgency {
+    Nothing,
+    Soon,
+    Now,
+}
+
+#[derive(Debug)]
+struct Lane<C> {
+    epoch: i64,
+    round: u32,
+    draining: bool,
+    books: BTreeMap<u32, Book>,
+    /// Rounds that ended with a nack, and where.
+    void_from: BTreeMap<u32, i64>,
+    waiting: Vec<(u32, C)>,
+    /// The newest ack that was sent, to be confirmed at the end.
+    told: Option<(u32, Tally)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Account {
+    granted: CreditGrant,
+    messages: u32,
+    bytes: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Inbox<C> {
+    lanes: HashMap<u32, Lane<C>>,
+    queue: VecDeque<Queued>,
+    accounts: HashMap<u32, Account>,
+    /// Counts connections: what was charged on an earlier one is not given back.
+    generation: u64,
+    out: VecDeque<Outgoing<C>>,
+    urgency: Urgency,
+    ignored: u64,
+    /// In a tail: where each partition goes on.
+    positions: HashMap<u32, i64>,
+}
+
+impl<C> Inbox<C> {
+    pub fn new() -> Self {
+        Self {
+            lanes: HashMap::new(),
+            queue: VecDeque::new(),
+            accounts: HashMap::new(),
+            generation: 0,
+            out: VecDeque::new(),
+            urgency: Urgency::Nothing,
+            ignored: 0,
+            positions: HashMap::new(),
+        }
+    }
+
+    /// Messages that wait for their reader.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Acks that did not count, because their lane had moved or their round was over.
+    pub fn ignored(&self) -> u64 {
+        self.ignored
+    }
+
+    /// The lanes that are held: partition and epoch.
+    pub fn lanes(&self) -> Vec<(u32, i64)> {
+        self.lanes.iter().map(|(partition, lane)| (*partition, lane.epoch)).collect()
+    }
+
+    pub fn holds(&self, partition: u32, epoch: i64) -> bool {
+        self.lanes.get(&partition).is_some_and(|lane| lane.epoch == epoch)
+    }
+
+    /// Whether a message is of the newest round of a lane that is held, and not void.
+    pub fn counts(&self, place: Place) -> bool {
+        let lane = self.lanes.get(&place.partition).filter(|lane| lane.epoch == place.epoch);
+        lane.is_some_and(|lane| {
+            let is_void = lane.void_from.get(&place.round).is_some_and(|from| *from <= place.offset);
+            place.round == lane.round && !is_void
+        })
+    }
+
+    /// A subscription number with the credit it began with.
+    pub fn open(&mut self, number: u32, granted: CreditGrant) {
+        self.accounts.insert(number, Account { granted, messages: 0, bytes: 0 });
+    }
+
+    /// A new connection took the session up: credit is as at the start.
+    pub fn reopen(&mut self) {
+        self.generation += 1;
+        for account in self.accounts.values_mut() {
+            (account.messages, account.bytes) = (0, 0);
+        }
+    }
+
+    /// A new session: nothing of the old one counts.
+    pub fn reset(&mut self) -> Vec<C> {
+        self.generation += 1;
+        self.accounts.clear();
+        self.queue.clear();
+        let mut waiting = Vec::new();
+        for (_, mut lane) in self.lanes.drain() {
+            waiting.extend(lane.waiting.drain(..).map(|(_, ticket)| ticket));
+        }
+        waiting.extend(self.out.drain(..).flat_map(|out| match out {
+            Outgoing::Ack { waiting, .. } => waiting,
+            Outgoing::Nack { .. } | Outgoing::Progress { .. } => Vec::new(),
+        }));
+        waiting
+    }
+
+    pub fn on_granted(&mut self, partition: u32, epoch: i64, round: u32) -> Vec<C> {
+        let lost = self.on_revoked(partition, i64::MAX);
+        let lane = Lane {
+            epoch,
+            round,
+            draining: false,
+            books: BTreeMap::new(),
+            void_from: BTreeMap::new(),
+            waiting: Vec::new(),
+            told: None,
+        };
+        self.lanes.insert(partition, lane);
+        lost
+    }
+
+    pub fn on_draining(&mut self, partition: u32, epoch: i64) {
+        if let Some(lane) = self.lanes.get_mut(&partition).filter(|lane| lane.epoch == epoch) {
+            lane.draining = true;
+            self.urgency = Urgency::Now;
+        }
+    }
+
+    /// The lane is gone, if it is of this epoch or an older one. Returns who waited for its acks.
+    pub fn on_revoked(&mut self, partition: u32, epoch: i64) -> Vec<C> {
+        if self.lanes.get(&partition).is_none_or(|lane| lane.epoch > epoch) {
+            return Vec::new();
+        }
+        self.drop_queued(|queued| queued.place.partition == partition);
+        let lane = self.lanes.remove(&partition);
+        lane.into_iter().flat_map(|lane| lane.waiting).map(|(_, ticket)| ticket).collect()
+    }
+
+    /// The lane continues under its epoch, in another round.
+    pub fn on_resumed(&mut self, partition: u32, epoch: i64, round: u32) {
+        if let Some(lane) = self.lanes.get_mut(&partition).filter(|lane| lane.epoch == epoch) {
+            (lane.round, lane.draining) = (round, false);
+            self.drop_queued(|queued| queued.place.partition == partition);
+        }
+    }
+
+    /// Takes a batch in. What is of an old epoch, an old round or void does not enter.
+    pub fn on_batch(&mut self, batch: Batch) {
+        let Batch { subscription: number, partition, epoch, round, attempts, messages } = batch;
+        if self.lanes.get(&partition).is_some_and(|lane| lane.epoch == epoch && lane.round < round) {
+            self.drop_queued(|queued| queued.place.partition == partition && queued.place.round < round);
+        }
+        for record in messages {
+            let place = Place { partition, epoch, round, offset: record.offset };
+            let charge = Charge { number, generation: self.generation, bytes: cost(&record) };
+            if !self.enter(place) {
+                self.give_back(charge);
+                continue;
+            }
+            let attempts =
+                attempts.iter().find(|(offset, _)| *offset == place.offset).map_or(0, |(_, many)| *many);
+            self.queue.push_back(Queued { place, record, attempts, charge });
+        }
+    }
+
+    /// In a tail: where partitions begin.
+    pub fn on_tailing(&mut self, partition: u32, next_offset: i64) {
+        self.positions.entry(partition).or_insert(next_offset);
+    }
+
+    /// In a tail: where partitions go on.
+    pub fn positions(&self) -> BTreeMap<u32, i64> {
+        self.positions.iter().map(|(partition, next)| (*partition, *next)).collect()
+    }
+
+    /// In a tail: what was not read yet is asked for again, from where the reader is.
+    pub fn rewind(&mut self) {
+        self.generation += 1;
+        self.accounts.clear();
+        for queued in self.queue.drain(..).rev() {
+            self.positions.insert(queued.place.partition, queued.place.offset);
+        }
+    }
+
+    fn enter(&mut self, place: Place) -> bool {
+        if place.epoch == 0 {
+            let next = self.positions.entry(place.partition).or_insert(0);
+            let is_new = place.offset >= *next;
+            *next = (*next).max(place.offset + 1);
+            return is_new;
+        }
+        let Some(lane) = self.lanes.get_mut(&place.partition).filter(|lane| lane.epoch == place.epoch) else {
+            return false;
+        };
+        let is_void = lane.void_from.get(&place.round).is_some_and(|from| *from <= place.offset);
+        if place.round < lane.round || is_void {
+            return false;
+        }
+        lane.round = place.round;
+        lane.books.entry(place.round).or_default().deliver(place.offset);
+        while lane.books.len() > ROUNDS_REMEMBERED {
+            lane.books.pop_first();
+        }
+        true
+    }
+
+    /// The next message for the reader.
+    pub fn take(&mut self) -> Option<Queued> {
+        self.queue.pop_front()
+    }
+
+    /// A message is done. Gives the ticket back if that does not count.
+    pub fn ack(&mut self, place: Place, ticket: Option<C>) -> Result<(), Option<C>> {
+        let Some(lane) = self.lanes.get_mut(&place.partition).filter(|lane| lane.epoch == place.epoch) else {
+            self.ignored += 1;
+            return Err(ticket);
+        };
+        let is_void = lane.void_from.get(&place.round).is_some_and(|from| *from <= place.offset);
+        if is_void || !lane.books.get_mut(&place.round).is_some_and(|book| book.ack(place.offset)) {
+            self.ignored += 1;
+            return Err(ticket);
+        }
+        let urgency = if lane.draining || ticket.is_some() { Urgency::Now } else { Urgency::Soon };
+        lane.waiting.extend(ticket.map(|ticket| (place.round, ticket)));
+        self.urgency = self.urgency.max(urgency);
+        Ok(())
+    }
+
+    /// A message failed: what was acked before is told first, what is behind it in its round is void.
+    pub fn nack(&mut self, place: Place, reason: Option<String>, delay_ms: Option<u64>) -> bool {
+        let Some(lane) = self.lanes.get_mut(&place.partition).filter(|lane| lane.epoch == place.epoch) else {
+            self.ignored += 1;
+            return false;
+        };
+        let void_from = lane.void_from.get(&place.round).copied();
+        if void_from.is_some_and(|from| from <= place.offset) {
+            self.ignored += 1;
+            return false;
+        }
+        Self::tell(place.partition, lane, &mut self.out);
+        lane.void_from.insert(place.round, place.offset);
+        while lane.void_from.len() > ROUNDS_REMEMBERED {
+            lane.void_from.pop_first();
+        }
+        self.out.push_back(Outgoing::Nack { place, reason, delay_ms });
+        self.urgency = Urgency::Now;
+        self.drop_queued(|queued| {
+            queued.place.partition == place.partition
+                && queued.place.round == place.round
+                && queued.place.offset >= place.offset
+        });
+        true
+    }
+
+    /// The oldest message of the lane is still worked on.
+    pub fn progress(&mut self, place: Place) {
+        let is_same = |out: &Outgoing<C>| matches!(out, Outgoing::Progress { partition, .. } if *partition == place.partition);
+        if self.holds(place.partition, place.epoch) && !self.out.iter().any(is_same) {
+            let Place { partition, epoch, round, offset: _ } = place;
+            self.out.push_back(Outgoing::Progress { partition, epoch, round });
+            self.urgency = Urgency::Now;
+        }
+    }
+
+    /// A message has left the client's hands.
+    pub fn give_back(&mut self, charge: Charge) {
+        if charge.generation != self.generation {
+            return;
+        }
+        if let Some(account) = self.accounts.get_mut(&charge.number) {
+            account.messages = account.messages.saturating_add(1);
+            account.bytes = account.bytes.saturating_add(charge.bytes);
+            if account.is_due() {
+                self.urgency = Urgency::Now;
+            }
+        }
+    }
+
+    pub fn urgency(&self) -> Urgency {
+        self.urgency
+    }
+
+    /// What is to be sent for the lanes, all of it.
+    pub fn collect(&mut self) -> VecDeque<Outgoing<C>> {
+        self.urgency = Urgency::Nothing;
+        for (partition, lane) in &mut self.lanes {
+            Self::tell(*partition, lane, &mut self.out);
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    /// Credit that is due: the number, messages and bytes.
+    pub fn collect_credit(&mut self) -> Vec<(u32, CreditGrant)> {
+        let due = self.accounts.iter_mut().filter(|(_, account)| account.is_due());
+        due.map(|(number, account)| {
+            let grant = CreditGrant { messages: account.messages, bytes: account.bytes };
+            (account.messages, account.bytes) = (0, 0);
+            (*number, grant)
+        })
+        .collect()
+    }
+
+    /// The newest ack of each lane once more: its confirmation is that of all before it.
+    pub fn repeat_last(&mut self) -> Vec<Outgoing<C>> {
+        let told = self.lanes.iter_mut().filter_map(|(partition, lane)| {
+            let (round, tally) = lane.told.take()?;
+            Some(Outgoing::Ack {
+                partition: *partition,
+                epoch: lane.epoch,
+                round,
+                tally,
+                waiting: Vec::new(),
+            })
+        });
+        told.collect()
+    }
+
+    fn tell(partition: u32, lane: &mut Lane<C>, out: &mut VecDeque<Outgoing<C>>) {
+        for (round, book) in &mut lane.books {
+            let round = *round;
+            debug_assert!(book.fresh() > 0 || !lane.waiting.iter().any(|(of, _)| *of == round));
+            let Some(tally) = book.tally() else { continue };
+            let (these, others) =
+                std::mem::take(&mut lane.waiting).into_iter().partition(|(of, _)| *of == round);
+            lane.waiting = others;
+            let these: Vec<(u32, C)> = these;
+            lane.told = Some((round, tally.clone()));
+            let waiting = these.into_iter().map(|(_, ticket)| ticket).collect();
+            out.push_back(Outgoing::Ack { partition, epoch: lane.epoch, round, tally, waiting });
+        }
+    }
+
+    fn drop_queued(&mut self, is_dropped: impl Fn(&Queued) -> bool) {
+        let (dropped, kept) = std::mem::take(&mut self.queue).into_iter().partition(is_dropped);
+        self.queue = kept;
+        let dropped: VecDeque<Queued> = dropped;
+        for queued in dropped {
+            self.give_back(queued.charge);
+        }
+    }
+}
+
+impl Account {
+    fn is_due(&self) -> bool {
+        self.messages >= (self.granted.messages / CREDIT_PARTS).max(1)
+            || self.bytes >= (self.granted.bytes / u64::from(CREDIT_PARTS)).max(1)
+    }
+}
+
+/// What a message costs: payload, key, and headers as they are stored.
+fn cost(record: &Record) -> u64 {
+    let key = record.key.as_ref().map_or(0, bytes::Bytes::len);
+    (record.payload.len() + key + record.headers.as_ref().map_or(0, headers_bytes)) as u64
+}
+
+#[cfg(test)]
+#[path = "inbox_tests.rs"]
+mod tests;

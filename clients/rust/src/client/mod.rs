@@ -1,0 +1,234 @@
+//! The client: one connection, many users. [`Client`] is a handle; a task owns everything behind it.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`options`] | what a user may choose |
+//! | [`error`] | why something did not happen |
+//! | `check` | which messages may be published at all |
+//! | `topics` | how many partitions a topic has, and the home of a message |
+//! | `line` | the messages of one partition: numbered, in order, sent again until their fate is known (pure) |
+//! | [`publisher`] | frames from lines, receipts from answers |
+//! | `book` | acks of one round as few frames (pure) |
+//! | `inbox` | lanes, rounds, queue and credit of a subscription (pure) |
+//! | [`delivery`] | what a reader holds |
+//! | `readers` | subscriptions and tails across sessions |
+//! | [`subscribe`] | asking for them |
+//! | [`run`] | handling messages with a function |
+//! | `link` | one connection: a reader and a writer |
+//! | `owner` | the task: connects, reads, sends, connects again |
+
+mod book;
+mod check;
+pub mod delivery;
+pub mod error;
+mod inbox;
+mod line;
+mod link;
+pub mod options;
+mod owner;
+pub mod publisher;
+mod readers;
+pub mod run;
+pub mod subscribe;
+mod topics;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+
+use crate::wire::{Limits, NewMessage, Start};
+use error::Error;
+use link::{DialError, Link};
+use options::{Builder, Options};
+use owner::{Owner, Parts, Request};
+use publisher::{Admitted, Receipt, Ticket};
+use subscribe::{Subscribing, Tailing};
+use topics::Topics;
+
+/// Requests that wait for the owner: enough that a turn of it takes many.
+const REQUESTS_MAX: usize = 1_024;
+
+/// A connection to a bus, kept for as long as a handle of it lives. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    requests: mpsc::Sender<Request>,
+    wake: Arc<Notify>,
+    limits: Arc<Mutex<Limits>>,
+    topics: Topics,
+    /// Room for messages without a receipt.
+    messages: Arc<Semaphore>,
+    /// Room for their bytes.
+    bytes: Arc<Semaphore>,
+    options: Options,
+}
+
+/// A message that was let in: await it for its receipt. Dropping it does not take the message back.
+#[derive(Debug)]
+#[must_use = "the message is published anyway, but nobody learns what became of it"]
+pub struct Pending {
+    inner: Arc<Inner>,
+    topic: Arc<str>,
+    receipt: oneshot::Receiver<Result<Receipt, Error>>,
+}
+
+impl Pending {
+    /// What became of it.
+    pub async fn receipt(self) -> Result<Receipt, Error> {
+        let result = self.receipt.await.unwrap_or(Err(Error::Closed));
+        if let Err(error) = &result {
+            self.inner.topics.on_error(&self.topic, error);
+        }
+        result
+    }
+}
+
+impl Client {
+    /// Connects, and comes back by itself from then on. The brokers of `options.more_urls` are tried if the first does not
+    /// answer.
+    pub async fn connect(url: &str, options: Options) -> Result<Self, Error> {
+        let urls: Vec<String> =
+            std::iter::once(url.to_owned()).chain(options.more_urls.iter().cloned()).collect();
+        let topics = Topics::new(&urls)?;
+        let (link, connected) = first_link(&urls, &options).await?;
+        let limits = Arc::new(Mutex::new(link.welcome.limits));
+        let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
+        let wake = Arc::new(Notify::new());
+        let parts = Parts {
+            options: options.clone(),
+            urls,
+            requests: receiver,
+            wake: wake.clone(),
+            limits: limits.clone(),
+        };
+        tokio::spawn(Owner::new(parts, connected).run(link));
+        let messages = Arc::new(Semaphore::new(options.publish_messages_max.max(1)));
+        let bytes = Arc::new(Semaphore::new(options.publish_bytes_max.max(1)));
+        Ok(Self { inner: Arc::new(Inner { requests, wake, limits, topics, messages, bytes, options }) })
+    }
+
+    /// As [`connect`](Self::connect), step by step.
+    pub fn builder(url: impl Into<String>) -> Builder {
+        Builder::new(url.into())
+    }
+
+    /// Publishes a message and waits for its receipt. It is stored once, however often the connection is lost.
+    pub async fn publish(&self, topic: &str, message: NewMessage) -> Result<Receipt, Error> {
+        self.publish_later(topic, message).await?.receipt().await
+    }
+
+    /// Lets a message in, waiting for room if need be. Messages of one partition are stored in the order in which they
+    /// were let in.
+    pub async fn publish_later(&self, topic: &str, message: NewMessage) -> Result<Pending, Error> {
+        let inner = &self.inner;
+        let (name, facts) = inner.topics.facts(topic, inner.options.publish_timeout).await?;
+        let bytes = check::check(&message, facts, &inner.limits())?;
+        let room = [
+            inner.messages.clone().acquire_owned().await.map_err(|_| Error::Closed)?,
+            inner.bytes.clone().acquire_many_owned(inner.room(bytes)).await.map_err(|_| Error::Closed)?,
+        ];
+        let partition = inner.topics.home(topic, &message, facts);
+        let (reply, receipt) = oneshot::channel();
+        let ticket = Ticket { reply: Some(reply), _room: room };
+        let admitted = Admitted { topic: name.clone(), partition, message, bytes, ticket };
+        let request = Request::Publish(Box::new(admitted));
+        inner.requests.send(request).await.map_err(|_| Error::Closed)?;
+        Ok(Pending { inner: inner.clone(), topic: name, receipt })
+    }
+
+    /// As [`publish_later`](Self::publish_later), but [`Error::Full`] instead of waiting for room.
+    pub async fn try_publish(&self, topic: &str, message: NewMessage) -> Result<Pending, Error> {
+        let inner = &self.inner;
+        let (name, facts) = inner.topics.facts(topic, inner.options.publish_timeout).await?;
+        let bytes = check::check(&message, facts, &inner.limits())?;
+        let room = [
+            inner.messages.clone().try_acquire_owned().map_err(|_| Error::Full)?,
+            inner.bytes.clone().try_acquire_many_owned(inner.room(bytes)).map_err(|_| Error::Full)?,
+        ];
+        let partition = inner.topics.home(topic, &message, facts);
+        let (reply, receipt) = oneshot::channel();
+        let ticket = Ticket { reply: Some(reply), _room: room };
+        let admitted = Admitted { topic: name.clone(), partition, message, bytes, ticket };
+        inner.requests.try_send(Request::Publish(Box::new(admitted))).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => Error::Full,
+            mpsc::error::TrySendError::Closed(_) => Error::Closed,
+        })?;
+        Ok(Pending { inner: inner.clone(), topic: name, receipt })
+    }
+
+    /// Publishes messages in their order and waits for all receipts. One result per message; the first that is not let in
+    /// ends it, and those behind it get the same error.
+    pub async fn publish_many(
+        &self,
+        topic: &str,
+        messages: impl IntoIterator<Item = NewMessage>,
+    ) -> Vec<Result<Receipt, Error>> {
+        let mut pending = Vec::new();
+        let mut refused: Option<Error> = None;
+        for message in messages {
+            pending.push(match &refused {
+                Some(error) => Err(error.clone()),
+                None => self
+                    .publish_later(topic, message)
+                    .await
+                    .inspect_err(|error| refused = Some(error.clone())),
+            });
+        }
+        let mut results = Vec::with_capacity(pending.len());
+        for one in pending {
+            results.push(match one {
+                Ok(one) => one.receipt().await,
+                Err(error) => Err(error),
+            });
+        }
+        results
+    }
+
+    /// Becomes a member of a group: `client.subscribe("orders", "billing").await` yields a stream of deliveries.
+    pub fn subscribe(&self, topic: impl Into<String>, group: impl Into<String>) -> Subscribing {
+        Subscribing::new(self.clone(), topic.into(), group.into())
+    }
+
+    /// Reads without a group: `client.tail("orders", Start::Latest).await` yields a stream of deliveries.
+    pub fn tail(&self, topic: impl Into<String>, start: Start) -> Tailing {
+        Tailing::new(self.clone(), topic.into(), start)
+    }
+
+    /// Waits until every message has its receipt and every ack is confirmed, and closes the connection. All handles are
+    /// closed with it, and all streams end. What takes longer than `close_timeout` is given up.
+    pub async fn close(&self) {
+        let (reply, closed) = oneshot::channel();
+        if self.inner.requests.send(Request::Close(reply)).await.is_ok() {
+            closed.await.ok(); // an owner that has ended is closed, too
+        }
+    }
+}
+
+impl Inner {
+    fn limits(&self) -> Limits {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A message that is larger than all the room takes all of it.
+    fn room(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes.min(self.options.publish_bytes_max.max(1))).unwrap_or(u32::MAX)
+    }
+}
+
+/// The first broker that answers, and its place in the list.
+async fn first_link(urls: &[String], options: &Options) -> Result<(Link, usize), Error> {
+    let mut last = Error::Closed;
+    for (index, url) in urls.iter().enumerate() {
+        let hello = owner::hello(options, 1, None);
+        match link::dial(url, options.subprotocol, hello, options.connect_timeout).await {
+            Ok(link) => return Ok((link, index)),
+            Err(DialError::Refused(error)) => return Err(error),
+            Err(DialError::Away(reason)) => last = Error::Unreachable { url: url.clone(), reason },
+        }
+    }
+    Err(last)
+}

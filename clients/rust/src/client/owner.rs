@@ -1,0 +1,415 @@
+//! The task that owns everything a client has: its connection, its publishes, its readers. It ends with the last handle.
+//!
+//! It never waits for the socket: frames that do not fit wait in `out` and in the structures that they are made from, which
+//! are bounded by room (publishes) and credit (deliveries). So it always reads, and neither side can block the other.
+//! Order: what the broker says comes first, then what is to be sent, then what users ask for.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::delivery::refuse;
+use super::error::Error;
+use super::link::{self, DialError, Ending, Incoming, Link, ToWriter};
+use super::options::{Options, backoff};
+use super::publisher::{Admitted, Publisher};
+use super::readers::{NewReader, Readers, Verdict};
+use crate::wire::bounds::HEARTBEATS_MISSED_MAX;
+use crate::wire::{BrokerFrame, ClientFrame, ErrorFrame, Hello, Limits, Resume};
+
+/// Requests that are taken in one turn: what waits together goes into one frame.
+const TURN_REQUESTS_MAX: usize = 1_024;
+/// How long the broker may take to answer our close frame.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest sleep of the owner: a timer that is computed wrongly costs no more.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// What users ask for.
+#[derive(Debug)]
+pub(super) enum Request {
+    Publish(Box<Admitted>),
+    Open(Box<NewReader>),
+    Close(oneshot::Sender<()>),
+}
+
+/// How the time on a connection ended.
+#[derive(Debug)]
+enum Parting {
+    Ended(Ending),
+    /// We have closed it, and are done.
+    Done,
+    /// The session cannot be used any more.
+    NewSession,
+    /// Nothing was heard for too long.
+    Silent,
+}
+
+#[derive(Debug)]
+struct Closing {
+    deadline: Instant,
+    reply: Option<oneshot::Sender<()>>,
+    /// The acks were asked to be confirmed on this connection.
+    confirming: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Owner {
+    options: Options,
+    urls: Vec<String>,
+    /// The address of the connection, or the one to try next.
+    url: usize,
+    requests: mpsc::Receiver<Request>,
+    wake: Arc<Notify>,
+    limits: Arc<Mutex<Limits>>,
+    publisher: Publisher,
+    readers: Readers,
+    out: VecDeque<ClientFrame>,
+    next_id: u64,
+    session: Option<Resume>,
+    closing: Option<Closing>,
+    /// The broker has said goodbye: when to connect again.
+    leaving: Option<Instant>,
+}
+
+/// What an owner is made from.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub options: Options,
+    pub urls: Vec<String>,
+    pub requests: mpsc::Receiver<Request>,
+    pub wake: Arc<Notify>,
+    pub limits: Arc<Mutex<Limits>>,
+}
+
+/// The hello of a client.
+pub(super) fn hello(options: &Options, id: u64, resume: Option<Resume>) -> Hello {
+    let ms = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
+    Hello {
+        id,
+        client: options.name.clone(),
+        token: None,
+        resume,
+        resume_grace_ms: Some(ms(options.resume_grace)),
+        heartbeat_ms: Some(ms(options.heartbeat)),
+    }
+}
+
+impl Owner {
+    pub fn new(parts: Parts, url: usize) -> Self {
+        let Parts { options, urls, requests, wake, limits } = parts;
+        Self {
+            publisher: Publisher::new(&options),
+            options,
+            urls,
+            url,
+            requests,
+            wake,
+            limits,
+            readers: Readers::default(),
+            out: VecDeque::new(),
+            next_id: 1,
+            session: None,
+            closing: None,
+            leaving: None,
+        }
+    }
+
+    /// Cancel safety: none. Spawned once and polled to completion.
+    pub async fn run(mut self, first: Link) {
+        let mut link = first;
+        let error = loop {
+            let parting = self.serve(link).await;
+            self.publisher.on_disconnected();
+            self.out.clear();
+            match self.next(parting).await {
+                Ok(next) => link = next,
+                Err(error) => break error,
+            }
+        };
+        self.publisher.end(&error);
+        self.readers.end(&error);
+        if let Some(reply) = self.closing.take().and_then(|closing| closing.reply) {
+            reply.send(()).ok(); // nobody may be waiting any more
+        }
+    }
+
+    /// The next connection, or why there is none.
+    async fn next(&mut self, parting: Parting) -> Result<Link, Error> {
+        let leaving = self.leaving.take();
+        match parting {
+            Parting::Done => return Err(Error::Closed),
+            Parting::NewSession => self.session = None,
+            Parting::Silent => tracing::warn!("nothing was heard from the broker: connecting anew"),
+            Parting::Ended(ending) => match ending.stopped() {
+                Some(error) => return Err(error),
+                None => tracing::info!(reason = %ending, "connection lost"),
+            },
+        }
+        if let Some(at) = leaving {
+            self.url += 1;
+            let pause = tokio::time::sleep_until(at.into());
+            self.meanwhile(pause).await.ok_or(Error::Closed)?;
+        }
+        self.redial().await
+    }
+
+    async fn redial(&mut self) -> Result<Link, Error> {
+        for tries in 0_u32.. {
+            let rounds = tries / self.urls.len() as u32;
+            if tries.is_multiple_of(self.urls.len() as u32) {
+                let (min, max) = (self.options.backoff_min, self.options.backoff_max);
+                let pause = backoff(rounds, min, max, rand::random());
+                self.meanwhile(tokio::time::sleep(pause)).await.ok_or(Error::Closed)?;
+            }
+            let url = self.urls[self.url % self.urls.len()].clone();
+            self.next_id += 1;
+            let hello = hello(&self.options, self.next_id, self.session.clone());
+            let (subprotocol, timeout) = (self.options.subprotocol, self.options.connect_timeout);
+            let dial = link::dial(&url, subprotocol, hello, timeout);
+            match self.meanwhile(dial).await.ok_or(Error::Closed)? {
+                Ok(link) => return Ok(link),
+                Err(DialError::Refused(error)) => return Err(error),
+                Err(DialError::Away(reason)) => {
+                    tracing::debug!(url, reason, "no connection");
+                    self.url += 1;
+                }
+            }
+        }
+        Err(Error::Closed)
+    }
+
+    /// Waits for something while nobody is connected; requests and deadlines go on. `None`: the client is done.
+    async fn meanwhile<F: Future>(&mut self, future: F) -> Option<F::Output> {
+        let mut future = std::pin::pin!(future);
+        loop {
+            let now = Instant::now();
+            let wake_at = self.publisher.on_time(now).unwrap_or(now + SLEEP_MAX).min(now + SLEEP_MAX);
+            if let Some(closing) = &self.closing
+                && (now >= closing.deadline || (self.publisher.is_idle() && self.readers.is_settled()))
+            {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                done = &mut future => return Some(done),
+                request = self.requests.recv(), if self.closing.is_none() => self.on_request(request),
+                () = tokio::time::sleep_until(wake_at.into()) => {}
+            }
+        }
+    }
+
+    /// One connection from its welcome to its end.
+    async fn serve(&mut self, mut link: Link) -> Parting {
+        let heartbeat = self.on_welcome(&link);
+        let (mut heard_at, mut sent_at, mut closed_at) = (Instant::now(), Instant::now(), None);
+        loop {
+            let now = Instant::now();
+            let (sent, is_blocked) = self.pump(&link, now, closed_at.is_some());
+            if sent {
+                sent_at = now;
+            }
+            if now >= heard_at + heartbeat * HEARTBEATS_MISSED_MAX {
+                return Parting::Silent;
+            }
+            if closed_at.is_none() && self.is_drained(now) {
+                link.outgoing.send(ToWriter::Close).await.ok(); // a writer that is gone is noticed by the reader
+                closed_at = Some(now + CLOSE_TIMEOUT);
+            }
+            if closed_at.is_some_and(|until| now >= until) {
+                return Parting::Done;
+            }
+            if now >= sent_at + heartbeat && closed_at.is_none() {
+                self.out.push_back(ClientFrame::Heartbeat);
+                continue;
+            }
+            let due =
+                [Some(sent_at + heartbeat), closed_at, self.publisher.on_time(now), self.readers.wake_at()];
+            let wake_at = due.into_iter().flatten().fold(now + SLEEP_MAX, Instant::min);
+            tokio::select! {
+                biased; // see the module
+                news = link.incoming.recv() => {
+                    heard_at = Instant::now();
+                    let ended = match news {
+                        Some(Incoming::Frame(frame)) => self.on_frame(frame),
+                        Some(Incoming::Ended(ending)) => Some(Parting::Ended(ending)),
+                        None => Some(Parting::Ended(Ending::Lost { reason: "the connection has ended".to_owned() })),
+                    };
+                    match ended {
+                        Some(_) if closed_at.is_some() => return Parting::Done,
+                        Some(parting) => return parting,
+                        None => {}
+                    }
+                }
+                _ = link.outgoing.reserve(), if is_blocked => {}
+                request = self.requests.recv(), if self.closing.is_none() => self.on_request(request),
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep_until(wake_at.into()) => {}
+            }
+        }
+    }
+
+    /// Takes the news of a new connection in. Returns its heartbeat.
+    fn on_welcome(&mut self, link: &Link) -> Duration {
+        let welcome = &link.welcome;
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = welcome.limits;
+        self.session = Some(Resume { session: welcome.session, token: welcome.resume_token.clone() });
+        if let Some(closing) = &mut self.closing {
+            closing.confirming = false;
+        }
+        let now = Instant::now();
+        self.readers.on_welcome(welcome.resume.as_ref(), now, &mut self.next_id, &mut self.out);
+        Duration::from_millis(welcome.heartbeat_ms.into())
+    }
+
+    /// Hands frames to the writer while it takes them. Whether any was handed over, and whether more wait for room.
+    fn pump(&mut self, link: &Link, now: Instant, is_closed: bool) -> (bool, bool) {
+        let mut sent = false;
+        if is_closed {
+            return (false, false);
+        }
+        loop {
+            let permit = match link.outgoing.try_reserve() {
+                Ok(permit) => permit,
+                Err(mpsc::error::TrySendError::Full(())) => return (sent, true),
+                Err(mpsc::error::TrySendError::Closed(())) => return (sent, false),
+            };
+            let Some(frame) = self.next_frame(now) else { break };
+            permit.send(ToWriter::Frame(Box::new(frame)));
+            sent = true;
+        }
+        (sent, false)
+    }
+
+    fn next_frame(&mut self, now: Instant) -> Option<ClientFrame> {
+        if self.out.is_empty() {
+            let limits = *self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.leaving.is_none() {
+                self.readers.ask(now, &mut self.next_id, &limits, &mut self.out);
+            }
+            self.readers.collect(now, self.options.ack_pause, &mut self.next_id, &mut self.out);
+            if self.out.is_empty() && self.leaving.is_none() {
+                let publish = self.publisher.next_frame(self.next_id + 1, now, &self.options, &limits)?;
+                self.next_id += 1;
+                return Some(ClientFrame::Publish(publish));
+            }
+        }
+        self.out.pop_front()
+    }
+
+    /// Whether a client that is closing has nothing left to wait for. Asks for the last confirmations when it is time.
+    fn is_drained(&mut self, now: Instant) -> bool {
+        let Some(closing) = &mut self.closing else { return false };
+        if now >= closing.deadline {
+            return true;
+        }
+        if !self.publisher.is_idle() {
+            return false;
+        }
+        if !closing.confirming {
+            closing.confirming = true;
+            self.readers.confirm_all(&mut self.next_id, &mut self.out);
+            self.wake.notify_one(); // once more around, to send them
+            return false;
+        }
+        self.out.is_empty() && self.readers.is_settled()
+    }
+
+    fn on_request(&mut self, request: Option<Request>) {
+        let now = Instant::now();
+        let mut next = request;
+        for _ in 0..TURN_REQUESTS_MAX {
+            let reply = match next {
+                Some(Request::Publish(admitted)) => {
+                    self.publisher.admit(*admitted, now);
+                    next = self.requests.try_recv().ok();
+                    if next.is_none() {
+                        return;
+                    }
+                    continue;
+                }
+                Some(Request::Open(reader)) => return self.readers.open(*reader, now),
+                Some(Request::Close(reply)) => Some(reply),
+                None => None, // no handles left: nobody can be waiting
+            };
+            let deadline = now + self.options.close_timeout;
+            self.closing = Some(Closing { deadline, reply, confirming: false });
+            return;
+        }
+        if let Some(left) = next {
+            self.on_request(Some(left));
+        }
+    }
+
+    fn on_frame(&mut self, frame: BrokerFrame) -> Option<Parting> {
+        let now = Instant::now();
+        match frame {
+            BrokerFrame::Published(published) => self.publisher.on_published(published, now),
+            BrokerFrame::Subscribed(subscribed) => self.readers.on_subscribed(&subscribed),
+            BrokerFrame::Tailing(tailing) => self.readers.on_tailing(&tailing),
+            BrokerFrame::Unsubscribed(left) => self.readers.on_left(left.subscription),
+            BrokerFrame::Untailed(left) => self.readers.on_left(left.subscription),
+            BrokerFrame::Acked(acked) => self.readers.on_acked(acked.id),
+            BrokerFrame::Batch(batch) => {
+                if let Some(shared) = self.readers.shared(batch.subscription) {
+                    shared.with(|inbox| inbox.on_batch(batch));
+                }
+            }
+            BrokerFrame::LaneGranted(lane) => {
+                if let Some(reset) = &lane.reset {
+                    let (from, to) = (reset.from, reset.to);
+                    tracing::warn!(
+                        partition = lane.partition,
+                        from,
+                        to,
+                        reason = reset.reason,
+                        "the group has lost messages"
+                    );
+                }
+                if let Some(shared) = self.readers.shared(lane.subscription) {
+                    refuse(shared.with(|inbox| inbox.on_granted(lane.partition, lane.epoch, lane.round)));
+                }
+            }
+            BrokerFrame::LaneDraining(lane) => {
+                if let Some(shared) = self.readers.shared(lane.subscription) {
+                    shared.with(|inbox| inbox.on_draining(lane.partition, lane.epoch));
+                }
+            }
+            BrokerFrame::LaneRevoked(lane) => {
+                tracing::debug!(
+                    partition = lane.partition,
+                    epoch = lane.epoch,
+                    reason = lane.reason,
+                    "lane revoked"
+                );
+                if let Some(shared) = self.readers.shared(lane.subscription) {
+                    refuse(shared.with(|inbox| inbox.on_revoked(lane.partition, lane.epoch)));
+                }
+            }
+            BrokerFrame::GoAway(go_away) => {
+                tracing::info!(reason = go_away.reason, delay_ms = go_away.delay_ms, "the broker is leaving");
+                self.leaving = Some(now + Duration::from_millis(go_away.delay_ms));
+                self.readers.flush(&mut self.next_id, &mut self.out);
+            }
+            BrokerFrame::Error(error) => return self.on_error(&error, now),
+            BrokerFrame::Welcome(_) | BrokerFrame::Heartbeat => {}
+        }
+        None
+    }
+
+    fn on_error(&mut self, error: &ErrorFrame, now: Instant) -> Option<Parting> {
+        if self.publisher.on_error(error, now) {
+            return None;
+        }
+        match self.readers.on_error(error, now) {
+            Verdict::Settled => None,
+            Verdict::NewSession => Some(Parting::NewSession),
+            Verdict::NotOurs => {
+                tracing::debug!(code = error.code.as_str(), detail = error.detail, "the broker says");
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! The subscriptions and tails of a client: asked for, numbered by the broker, asked for again when a session is lost.
+//!
+//! Owned by the owner task. Knows nothing of sockets: frames go in, frames come out. What a reader has received lives in
+//! its inbox; this file knows which number stands for which reader, and who waits for which answer.
+//! Invariant: `numbers` holds the numbers of this session only.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::delivery::{Confirm, Shared, refuse};
+use super::error::Error;
+use super::inbox::{Outgoing, Place, Urgency};
+use crate::error_code::{Class, ErrorCode};
+use crate::wire::{
+    Ack, ClientFrame, Credit, CreditGrant, ErrorFrame, GroupSettings, Limits, Nack, Progress, ResumeOutcome,
+    ResumeReport, Start, Subscribe, Subscribed, Tail, Tailing, Unsubscribe, Untail,
+};
+
+/// Partitions of a tail that go on by one tail each; more go on together, from the oldest of their positions.
+const TAILS_APART_MAX: usize = 32;
+/// Pause before a refused subscribe is tried again, if it may be.
+const ASK_PAUSE: Duration = Duration::from_millis(500);
+
+/// What a reader wants.
+#[derive(Debug, Clone)]
+pub(super) enum Wanted {
+    Group(Subscribe),
+    Tail(Tail),
+}
+
+/// What a reader gets when it is open.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Opened {
+    Group { settings: GroupSettings, partitions: u32 },
+    Tail,
+}
+
+/// A reader that somebody asks for.
+#[derive(Debug)]
+pub(super) struct NewReader {
+    pub shared: Arc<Shared>,
+    pub wanted: Wanted,
+    pub reply: oneshot::Sender<Result<Opened, Error>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// To be asked for, not before the moment.
+    Wanted(Instant),
+    Asked,
+    Open,
+    Leaving,
+}
+
+#[derive(Debug)]
+struct Reader {
+    shared: Arc<Shared>,
+    wanted: Wanted,
+    reply: Option<oneshot::Sender<Result<Opened, Error>>>,
+    numbers: Vec<u32>,
+    phase: Phase,
+}
+
+/// An ack that somebody waits for.
+#[derive(Debug)]
+struct Confirming {
+    reader: u64,
+    ack: Ack,
+    waiting: Vec<Confirm>,
+}
+
+/// What an error frame was about.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    NotOurs,
+    Settled,
+    /// The session is in a state that we do not know: begin a new one.
+    NewSession,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Readers {
+    readers: HashMap<u64, Reader>,
+    next_key: u64,
+    numbers: HashMap<u32, u64>,
+    /// Requests without an answer: the reader, and the credit that was asked with.
+    asked: HashMap<u64, (u64, CreditGrant)>,
+    confirming: HashMap<u64, Confirming>,
+    flush_at: Option<Instant>,
+}
+
+impl Readers {
+    pub fn open(&mut self, new: NewReader, now: Instant) {
+        self.next_key += 1;
+        let NewReader { shared, wanted, reply } = new;
+        let reader =
+            Reader { shared, wanted, reply: Some(reply), numbers: vec![], phase: Phase::Wanted(now) };
+        self.readers.insert(self.next_key, reader);
+    }
+
+    /// Whether nobody waits for an answer to an ack.
+    pub fn is_settled(&self) -> bool {
+        self.confirming.is_empty()
+    }
+
+    /// Asks for what is wanted.
+    pub fn ask(&mut self, now: Instant, next_id: &mut u64, limits: &Limits, out: &mut VecDeque<ClientFrame>) {
+        for (key, reader) in &mut self.readers {
+            if !matches!(reader.phase, Phase::Wanted(not_before) if not_before <= now) {
+                continue;
+            }
+            reader.phase = Phase::Asked;
+            for mut frame in reader.frames() {
+                *next_id += 1;
+                let (id, credit) = match &mut frame {
+                    ClientFrame::Subscribe(subscribe) => (&mut subscribe.id, &mut subscribe.credit),
+                    ClientFrame::Tail(tail) => (&mut tail.id, &mut tail.credit),
+                    other => unreachable!("{} opens no reader", other.kind()),
+                };
+                *id = *next_id;
+                credit.messages = credit.messages.min(limits.credit_messages_max);
+                credit.bytes = credit.bytes.min(limits.credit_bytes_max);
+                self.asked.insert(*next_id, (*key, *credit));
+                out.push_back(frame);
+            }
+        }
+    }
+
+    pub fn on_subscribed(&mut self, subscribed: &Subscribed) {
+        let Some((key, credit)) = self.asked.remove(&subscribed.id) else { return };
+        let opened = Opened::Group { settings: subscribed.settings, partitions: subscribed.partitions };
+        self.on_open(key, subscribed.subscription, credit, opened);
+    }
+
+    pub fn on_tailing(&mut self, tailing: &Tailing) {
+        let Some((key, credit)) = self.asked.remove(&tailing.id) else { return };
+        if let Some(reader) = self.readers.get(&key) {
+            reader.shared.with(|inbox| {
+                tailing.lanes.iter().for_each(|lane| inbox.on_tailing(lane.partition, lane.next_offset));
+            });
+        }
+        self.on_open(key, tailing.subscription, credit, Opened::Tail);
+    }
+
+    fn on_open(&mut self, key: u64, number: u32, credit: CreditGrant, opened: Opened) {
+        let Some(reader) = self.readers.get_mut(&key) else { return };
+        reader.phase = Phase::Open;
+        reader.numbers.push(number);
+        reader.shared.with(|inbox| inbox.open(number, credit));
+        self.numbers.insert(number, key);
+        if let Some(reply) = reader.reply.take() {
+            reply.send(Ok(opened)).ok(); // a reader that nobody waits for is abandoned, and leaves
+        }
+    }
+
+    /// The inbox of a number.
+    pub fn shared(&self, number: u32) -> Option<&Arc<Shared>> {
+        self.numbers.get(&number).and_then(|key| self.readers.get(key)).map(|reader| &reader.shared)
+    }
+
+    /// A number is not used any more.
+    pub fn on_left(&mut self, number: u32) {
+        let Some(key) = self.numbers.remove(&number) else { return };
+        if let Some(reader) = self.readers.get_mut(&key) {
+            reader.numbers.retain(|one| *one != number);
+            if reader.numbers.is_empty() && reader.phase == Phase::Leaving {
+                reader.shared.end(Error::Closed);
+                self.readers.remove(&key);
+            }
+        }
+    }
+
+    pub fn on_acked(&mut self, id: u64) {
+        if let Some(confirming) = self.confirming.remove(&id) {
+            for confirm in confirming.waiting {
+                confirm.send(Ok(())).ok(); // nobody may be waiting any more
+            }
+        }
+    }
+
+    pub fn on_error(&mut self, error: &ErrorFrame, now: Instant) -> Verdict {
+        let Some(id) = error.id else { return Verdict::NotOurs };
+        if let Some(confirming) = self.confirming.remove(&id) {
+            let lost =
+                matches!(error.code, ErrorCode::LeaseLost | ErrorCode::StaleRound | ErrorCode::BeyondSent);
+            for confirm in confirming.waiting {
+                confirm.send(Err(if lost { Error::LaneLost } else { error.into() })).ok(); // as above
+            }
+            return Verdict::Settled;
+        }
+        let Some((key, _)) = self.asked.remove(&id) else { return Verdict::NotOurs };
+        let Some(reader) = self.readers.get_mut(&key) else { return Verdict::Settled };
+        let first_time = reader.reply.is_some();
+        match (error.code, error.class) {
+            (ErrorCode::AlreadySubscribed, _) if !first_time => return Verdict::NewSession,
+            (_, Class::Retry | Class::Unknown) => {
+                let pause = error.retry_after_ms.map_or(ASK_PAUSE, Duration::from_millis);
+                reader.phase = Phase::Wanted(now + pause);
+            }
+            (_, Class::Refused | Class::Fatal) => self.refuse_reader(key, error.into()),
+        }
+        Verdict::Settled
+    }
+
+    fn refuse_reader(&mut self, key: u64, error: Error) {
+        let Some(mut reader) = self.readers.remove(&key) else { return };
+        self.numbers.retain(|_, of| *of != key);
+        reader.shared.end(error.clone());
+        if let Some(reply) = reader.reply.take() {
+            reply.send(Err(error)).ok(); // nobody may be waiting any more
+        }
+    }
+
+    /// A connection is open. `report` is what became of the session before it, if there was one.
+    pub fn on_welcome(
+        &mut self,
+        report: Option<&ResumeReport>,
+        now: Instant,
+        next_id: &mut u64,
+        out: &mut VecDeque<ClientFrame>,
+    ) {
+        self.asked.clear();
+        let resumed = report.filter(|report| report.outcome == ResumeOutcome::Resumed);
+        for reader in self.readers.values_mut() {
+            let is_group = matches!(reader.wanted, Wanted::Group(_));
+            match (resumed, is_group && !reader.numbers.is_empty()) {
+                (Some(report), true) => reader.on_resumed(report),
+                (Some(_), false) | (None, _) => reader.on_reset(now),
+            }
+        }
+        self.readers.retain(|_, reader| reader.phase != Phase::Leaving || !reader.numbers.is_empty());
+        let known =
+            self.readers.iter().flat_map(|(key, reader)| reader.numbers.iter().map(|one| (*one, *key)));
+        self.numbers = known.collect();
+        for (_, mut confirming) in std::mem::take(&mut self.confirming) {
+            let reader = self.readers.get(&confirming.reader).filter(|_| resumed.is_some());
+            let Ack { partition, epoch, .. } = confirming.ack;
+            if reader.is_some_and(|reader| reader.shared.with(|inbox| inbox.holds(partition, epoch))) {
+                *next_id += 1;
+                confirming.ack.id = Some(*next_id);
+                out.push_back(ClientFrame::Ack(confirming.ack.clone()));
+                self.confirming.insert(*next_id, confirming);
+            } else {
+                refuse(confirming.waiting);
+            }
+        }
+        for reader in self.readers.values().filter(|reader| reader.phase == Phase::Leaving) {
+            out.extend(reader.numbers.iter().map(|number| leave(&reader.wanted, *number, next_id)));
+        }
+    }
+
+    /// What is due to be sent: acks, nacks, progress, credit, goodbyes.
+    pub fn collect(
+        &mut self,
+        now: Instant,
+        ack_pause: Duration,
+        next_id: &mut u64,
+        out: &mut VecDeque<ClientFrame>,
+    ) {
+        let open = |reader: &&Reader| reader.phase == Phase::Open;
+        let urgency = self.readers.values().filter(open).map(|reader| reader.shared.urgency()).max();
+        let is_due = match urgency {
+            None | Some(Urgency::Nothing) => false,
+            Some(Urgency::Soon) => *self.flush_at.get_or_insert(now + ack_pause) <= now,
+            Some(Urgency::Now) => true,
+        };
+        if is_due {
+            self.flush_at = None;
+            self.flush(next_id, out);
+        }
+        let leaving = self.readers.values_mut().filter(|reader| reader.phase == Phase::Open);
+        for reader in leaving.filter(|reader| reader.shared.is_abandoned()) {
+            reader.phase = Phase::Leaving;
+            out.extend(reader.numbers.iter().map(|number| leave(&reader.wanted, *number, next_id)));
+        }
+    }
+
+    /// Everything that is to be sent, due or not.
+    pub fn flush(&mut self, next_id: &mut u64, out: &mut VecDeque<ClientFrame>) {
+        for (key, reader) in &self.readers {
+            let Some(number) = reader.numbers.first().copied() else { continue };
+            let (outgoing, credit) = reader.shared.with(|inbox| (inbox.collect(), inbox.collect_credit()));
+            for one in outgoing {
+                send(*key, number, one, next_id, &mut self.confirming, out);
+            }
+            if reader.phase == Phase::Open {
+                out.extend(credit.into_iter().map(|(subscription, grant)| {
+                    let CreditGrant { messages, bytes } = grant;
+                    ClientFrame::Credit(Credit { subscription, messages, bytes })
+                }));
+            }
+        }
+    }
+
+    /// Asks for the confirmation of everything that was acknowledged.
+    pub fn confirm_all(&mut self, next_id: &mut u64, out: &mut VecDeque<ClientFrame>) {
+        self.flush(next_id, out);
+        for (key, reader) in &self.readers {
+            let Some(number) = reader.numbers.first().copied() else { continue };
+            for last in reader.shared.with(|inbox| inbox.repeat_last()) {
+                let Outgoing::Ack { partition, epoch, round, tally, waiting } = last else { continue };
+                let ack = Ack {
+                    id: Some(*next_id + 1),
+                    subscription: number,
+                    partition,
+                    epoch,
+                    round,
+                    next: tally.next,
+                    ranges: tally.ranges,
+                };
+                *next_id += 1;
+                out.push_back(ClientFrame::Ack(ack.clone()));
+                self.confirming.insert(*next_id, Confirming { reader: *key, ack, waiting });
+            }
+        }
+    }
+
+    /// When to be called again, at the latest.
+    pub fn wake_at(&self) -> Option<Instant> {
+        let wanted = self.readers.values().filter_map(|reader| match reader.phase {
+            Phase::Wanted(not_before) => Some(not_before),
+            Phase::Asked | Phase::Open | Phase::Leaving => None,
+        });
+        wanted.chain(self.flush_at).min()
+    }
+
+    /// Nothing comes any more.
+    pub fn end(&mut self, error: &Error) {
+        for (_, confirming) in self.confirming.drain() {
+            refuse(confirming.waiting);
+        }
+        for key in self.readers.keys().copied().collect::<Vec<_>>() {
+            self.refuse_reader(key, error.clone());
+        }
+    }
+}
+
+impl Reader {
+    /// The frames that open it, without ids.
+    fn frames(&self) -> Vec<ClientFrame> {
+        let tail = match &self.wanted {
+            Wanted::Group(subscribe) => return vec![ClientFrame::Subscribe(subscribe.clone())],
+            Wanted::Tail(tail) => tail,
+        };
+        let positions = self.shared.with(|inbox| inbox.positions());
+        let Some(oldest) = positions.values().min() else { return vec![ClientFrame::Tail(tail.clone())] };
+        if positions.len() > TAILS_APART_MAX {
+            let partitions = Some(positions.keys().copied().collect());
+            return vec![ClientFrame::Tail(Tail {
+                partitions,
+                start: Some(Start::Offset(*oldest)),
+                ..tail.clone()
+            })];
+        }
+        let parts = positions.len() as u32;
+        let credit = CreditGrant {
+            messages: (tail.credit.messages / parts).max(1),
+            bytes: (tail.credit.bytes / u64::from(parts)).max(1),
+        };
+        let one = |(partition, next): (&u32, &i64)| {
+            let (partitions, start) = (Some(vec![*partition]), Some(Start::Offset(*next)));
+            ClientFrame::Tail(Tail { partitions, start, credit, ..tail.clone() })
+        };
+        positions.iter().map(one).collect()
+    }
+
+    fn on_resumed(&mut self, report: &ResumeReport) {
+        let ours = || report.lanes.iter().filter(|lane| self.numbers.contains(&lane.subscription));
+        let lost = self.shared.with(|inbox| {
+            inbox.reopen();
+            let mut lost = Vec::new();
+            for (partition, _) in inbox.lanes() {
+                let resumed =
+                    ours().find(|lane| lane.partition == partition && lane.outcome == ResumeOutcome::Resumed);
+                match resumed {
+                    Some(lane) => inbox.on_resumed(partition, lane.epoch, lane.round),
+                    None => lost.extend(inbox.on_revoked(partition, i64::MAX)),
+                }
+            }
+            for lane in ours().filter(|lane| lane.outcome == ResumeOutcome::Resumed) {
+                if !inbox.holds(lane.partition, lane.epoch) {
+                    lost.extend(inbox.on_granted(lane.partition, lane.epoch, lane.round));
+                }
+            }
+            lost
+        });
+        refuse(lost);
+    }
+
+    fn on_reset(&mut self, now: Instant) {
+        self.numbers.clear();
+        match self.wanted {
+            Wanted::Group(_) => refuse(self.shared.with(|inbox| inbox.reset())),
+            Wanted::Tail(_) => self.shared.with(|inbox| inbox.rewind()),
+        }
+        if self.phase != Phase::Leaving {
+            self.phase = Phase::Wanted(now);
+        }
+    }
+}
+
+fn leave(wanted: &Wanted, subscription: u32, next_id: &mut u64) -> ClientFrame {
+    *next_id += 1;
+    match wanted {
+        Wanted::Group(_) => ClientFrame::Unsubscribe(Unsubscribe { id: *next_id, subscription }),
+        Wanted::Tail(_) => ClientFrame::Untail(Untail { id: *next_id, subscription }),
+    }
+}
+
+fn send(
+    reader: u64,
+    subscription: u32,
+    outgoing: Outgoing<Confirm>,
+    next_id: &mut u64,
+    confirming: &mut HashMap<u64, Confirming>,
+    out: &mut VecDeque<ClientFrame>,
+) {
+    match outgoing {
+        Outgoing::Ack { partition, epoch, round, tally, waiting } => {
+            let (next, ranges) = (tally.next, tally.ranges);
+            let mut ack = Ack { id: None, subscription, partition, epoch, round, next, ranges };
+            if !waiting.is_empty() {
+                *next_id += 1;
+                ack.id = Some(*next_id);
+                confirming.insert(*next_id, Confirming { reader, ack: ack.clone(), waiting });
+            }
+            out.push_back(ClientFrame::Ack(ack));
+        }
+        Outgoing::Nack { place, reason, delay_ms } => {
+            let Place { partition, epoch, round, offset } = place;
+            let nack = Nack { id: None, subscription, partition, epoch, round, offset, reason, delay_ms };
+            out.push_back(ClientFrame::Nack(nack));
+        }
+        Outgoing::Progress { partition, epoch, round } => {
+            out.push_back(ClientFrame::Progress(Progress {
+                id: None,
+                subscription,
+                partition,
+                epoch,
+                round,
+            }));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Handling the messages of a group with a function: partitions in parallel, each in order.
+//!
+//! A partition has one message in work at a time; what comes meanwhile waits for it, within the credit. If a message
+//! fails, those behind it are dropped, because the broker sends them again after it.
+//! Invariant: of one partition, no message is begun before the one before it is settled.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Display;
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::Notify;
+
+use super::delivery::{Delivery, Subscription};
+use super::error::Error;
+
+/// Stops a [`Subscription::run`] in order. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Stop(Arc<Notify>);
+
+impl Stop {
+    /// A stop that has not been called.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes nothing new, finishes what is in work, and ends the run. One call stops one run, also one that begins later.
+    pub fn stop(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// What a run has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Handled {
+    /// Messages that were acknowledged.
+    pub acked: u64,
+    /// Messages that failed, counted each time.
+    pub failed: u64,
+}
+
+/// What waits in one partition. Present while a message of it is in work.
+type Waiting = HashMap<u32, VecDeque<Delivery>>;
+
+impl Subscription {
+    /// Calls `handler` for every message: `Ok` acknowledges it, `Err` refuses it with the text of the error. Up to
+    /// `concurrency` partitions are handled at the same time, each of them in order.
+    ///
+    /// Ends when `stop` is called, when the client is closed, or with the reason why the subscription has ended. What is in
+    /// work is finished first, and acknowledged.
+    pub async fn run<H, F, E>(
+        &mut self,
+        concurrency: usize,
+        stop: &Stop,
+        handler: H,
+    ) -> Result<Handled, Error>
+    where
+        H: Fn(Arc<Delivery>) -> F,
+        F: Future<Output = Result<(), E>>,
+        E: Display,
+    {
+        let concurrency = concurrency.max(1);
+        let (mut in_work, mut waiting, mut handled) =
+            (FuturesUnordered::new(), Waiting::new(), Handled::default());
+        let mut parked: VecDeque<Delivery> = VecDeque::new();
+        let begin = |delivery: Delivery| {
+            let delivery = Arc::new(delivery);
+            let work = handler(delivery.clone());
+            async move { (delivery, work.await.map_err(|error| error.to_string())) }
+        };
+        let mut stopping = std::pin::pin!(stop.0.notified());
+        let mut is_over = false;
+        loop {
+            while !is_over && in_work.len() < concurrency {
+                let Some(next) = parked.pop_front() else { break };
+                match waiting.get_mut(&next.partition) {
+                    Some(behind) => behind.push_back(next),
+                    None if !next.counts() => {} // its lane has moved, or it comes again in a newer round
+                    None => {
+                        waiting.insert(next.partition, VecDeque::new());
+                        in_work.push(begin(next));
+                    }
+                }
+            }
+            if is_over && in_work.is_empty() {
+                break;
+            }
+            tokio::select! {
+                biased; // settle what we hold before taking more
+                Some((delivery, result)) = in_work.next() => {
+                    let next = settle(delivery, result, &mut waiting, &mut handled);
+                    match next {
+                        Some(next) if !is_over => in_work.push(begin(next)),
+                        Some(_) | None => {}
+                    }
+                }
+                () = &mut stopping, if !is_over => is_over = true,
+                next = self.next(), if !is_over => match next {
+                    Some(next) => match waiting.get_mut(&next.partition) {
+                        Some(behind) => behind.push_back(next),
+                        None => parked.push_back(next),
+                    },
+                    None => is_over = true,
+                },
+            }
+        }
+        match self.error() {
+            None | Some(Error::Closed) => Ok(handled),
+            Some(error) => Err(error),
+        }
+    }
+}
+
+/// Settles a message. Returns the next of its partition, which is in work from then on.
+fn settle(
+    delivery: Arc<Delivery>,
+    result: Result<(), String>,
+    waiting: &mut Waiting,
+    handled: &mut Handled,
+) -> Option<Delivery> {
+    let partition = delivery.partition;
+    match result {
+        Ok(()) => {
+            handled.acked += 1;
+            delivery.settle_ack();
+        }
+        Err(reason) => {
+            handled.failed += 1;
+            delivery.settle_nack(reason);
+        }
+    }
+    let behind = waiting.get_mut(&partition)?;
+    // What the nack has made void, or what a newer round or another epoch has replaced, comes again.
+    let next = std::iter::from_fn(|| behind.pop_front()).find(Delivery::counts);
+    if next.is_none() {
+        waiting.remove(&partition);
+    }
+    next
+}
