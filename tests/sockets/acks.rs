@@ -1,7 +1,7 @@
 //! What counts as done: cumulative and single acks, durable across takeovers; and what never counts.
 
 use laneway_client::ErrorCode;
-use laneway_client::wire::{Ack, Subprotocol, Subscribe};
+use laneway_client::wire::{Ack, ClientFrame, Subprotocol, Subscribe};
 
 use crate::Bus;
 use crate::harness::socket::{BOTH, ack, batches_of, offsets, quick_retries, subscribe};
@@ -118,5 +118,47 @@ async fn a_lane_with_too_many_gaps_stops_and_says_so_until_they_are_filled() {
     assert_eq!((told.code, told.partition), (ErrorCode::TooManyGaps, Some(0)));
     assert_eq!(consumer.ack_below(&batch, 2_000).await.unwrap(), 2_000);
     assert_eq!(offsets(&consumer.batch().await), [3_000]);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_with_too_many_gaps_that_changes_hands_goes_on_one_by_one() {
+    let bus = Bus::with_topic("orders", 1).await;
+    bus.publish("orders", 0, 0..2_100).await;
+    let wish = || Subscribe { batch: Some(batches_of(3_000)), ..subscribe("billing", "orders") };
+    let mut first = bus.connect(Subprotocol::MessagePack).await;
+    first.subscribe_with(wish()).await.unwrap();
+    let batch = first.batches(2_100).await.pop().unwrap();
+    let odd: Vec<i64> = (0..1_000).map(|number| number * 2 + 1).collect();
+    first.ack(ack(&batch, None, &odd)).await.unwrap();
+    first.close().await;
+    let mut second = bus.connect(Subprotocol::MessagePack).await;
+    second.subscribe_with(wish()).await.unwrap();
+    let alone = second.batch().await;
+    assert_eq!(offsets(&alone), [0], "the one that all the others wait for");
+    assert_eq!(second.ack_below(&alone, 1).await.unwrap(), 2);
+    assert_eq!(offsets(&second.batch().await)[0], 2);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_confirmation_tells_what_is_stored_and_not_what_came_since() {
+    let bus = Bus::with_topic("orders", 1).await;
+    bus.publish("orders", 0, 0..200).await;
+    let mut consumer = bus.connect(Subprotocol::MessagePack).await;
+    consumer.subscribe("billing", "orders").await;
+    let batch = consumer.batches(200).await.pop().unwrap();
+    let stored = "SELECT max(committed_offset) FROM laneway.lane_commit";
+    let mut ids = Vec::new();
+    for next in 1..=200 {
+        let id = consumer.id();
+        ids.push(id);
+        let frame = Ack { id: Some(id), ..ack(&batch, Some(next), &[]) };
+        consumer.send(ClientFrame::Ack(frame)).await;
+    }
+    for id in ids {
+        let told = consumer.confirmed(id).await.unwrap();
+        assert!(told <= bus.database.number(stored).await, "told {told}");
+    }
     bus.stop().await;
 }

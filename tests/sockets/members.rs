@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use laneway_client::wire::{BrokerFrame, ClientFrame, Subprotocol, Unsubscribe};
+use laneway_client::wire::{
+    BrokerFrame, ClientFrame, Hello, Resume, ResumeOutcome, Subprotocol, Subscribe, Unsubscribe,
+};
 
 use crate::Bus;
 use crate::harness::Server;
-use crate::harness::socket::{BOTH, Socket, offsets};
+use crate::harness::socket::{BOTH, Socket, hello, offsets, quick_retries, subscribe};
 
 async fn lanes(socket: &mut Socket, count: usize) -> BTreeSet<u32> {
     let mut lanes = BTreeSet::new();
@@ -125,5 +127,54 @@ async fn two_brokers_share_a_group_and_deliver_what_either_of_them_takes() {
     while !theirs.is_subset(&back) {
         back.insert(here.granted().await.partition); // some may have been its own before the others came
     }
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_moved_to_another_broker_stays_a_member_when_its_grace_at_the_old_one_is_over() {
+    let bus = Bus::with_topic("orders", 1).await;
+    let mut other = Server::on_database(&bus.database.url).await;
+    let grace = Hello { resume_grace_ms: Some(1_000), ..hello() };
+    let (mut consumer, welcome) =
+        Socket::connect_with(&bus.server.address, Subprotocol::Json, grace.clone()).await;
+    consumer.subscribe("billing", "orders").await;
+    assert_eq!(consumer.granted().await.epoch, 1);
+    consumer.cut();
+    let resume = Some(Resume { session: welcome.session, token: welcome.resume_token });
+    let (mut moved, _) =
+        Socket::connect_with(&other.address, Subprotocol::Json, Hello { resume, ..grace }).await;
+    assert_eq!(moved.granted().await.epoch, 2);
+    bus.server.logged("lane revoked").await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await; // the grace at the old broker
+    let members = "SELECT count(*) FROM laneway.member m JOIN laneway.session USING (session_id)";
+    assert_eq!(bus.database.number(members).await, 1);
+    bus.publish("orders", 0, 0..1).await;
+    assert_eq!(offsets(&moved.batch().await), [0]);
+    assert_eq!(other.stop().await, 0);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_session_whose_message_waits_for_a_retry_does_not_stop_its_group() {
+    let bus = Bus::with_topic("orders", 2).await;
+    bus.publish("orders", 0, 0..1).await;
+    let grace = Hello { resume_grace_ms: Some(60_000), ..hello() };
+    let (mut consumer, welcome) =
+        Socket::connect_with(&bus.server.address, Subprotocol::Json, grace.clone()).await;
+    let wish = Subscribe { settings: Some(quick_retries(9)), ..subscribe("billing", "orders") };
+    consumer.subscribe_with(wish).await.unwrap();
+    let batch = consumer.batch().await;
+    consumer.nack(&batch, 0, "later").await.unwrap();
+    consumer.cut();
+    tokio::time::sleep(Duration::from_millis(300)).await; // the retry is due while nobody is there
+    let mut other = bus.connect(Subprotocol::Json).await;
+    other.subscribe("billing", "orders").await;
+    let resume = Some(Resume { session: welcome.session, token: welcome.resume_token });
+    let (mut back, welcome) =
+        Socket::connect_with(&bus.server.address, Subprotocol::Json, Hello { resume, ..grace }).await;
+    assert_eq!(welcome.resume.unwrap().outcome, ResumeOutcome::Resumed);
+    let again = back.batch().await;
+    assert_eq!((offsets(&again), again.attempts.clone()), (vec![0], vec![(0, 1)]));
+    back.ack_below(&again, 1).await.unwrap();
     bus.stop().await;
 }
