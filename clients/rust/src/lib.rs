@@ -14,6 +14,64 @@
 //! | [`client`] | publish, subscribe, tail over one connection that comes back by itself |
 //! | [`admin`] | topics and dead letters over HTTP |
 //!
+//! # Publish and subscribe
+//!
+//! ```no_run
+//! use futures_util::StreamExt as _;
+//! use laneway_client::{Client, NewMessage};
+//!
+//! # async fn example() -> Result<(), laneway_client::Error> {
+//! let client = Client::builder("ws://127.0.0.1:7420/v1/ws").name("shop").connect().await?;
+//!
+//! // Batched with whatever else is waiting, stored once however often the connection is lost.
+//! let message = NewMessage { key: Some("customer-17".into()), payload: "an order".into(), ..NewMessage::default() };
+//! let receipt = client.publish("orders", message).await?;
+//! println!("stored at {receipt}");
+//!
+//! let mut orders = client.subscribe("orders", "billing").await?;
+//! while let Some(delivery) = orders.next().await {
+//!     match std::str::from_utf8(&delivery.payload) {
+//!         Ok(order) => {
+//!             println!("{order}");
+//!             delivery.ack();
+//!         }
+//!         Err(error) => delivery.nack(error.to_string()),
+//!     }
+//! }
+//! client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `examples/` has whole programs: `publish`, `consume` and `pipeline`.
+//!
+//! # What an error means
+//!
+//! Every error has a class that answers the two questions a caller has: may I do the same again, may it have happened?
+//!
+//! ```
+//! use laneway_client::{Class, Client, Error, Options};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! // Nobody listens here.
+//! let error = Client::connect("ws://127.0.0.1:9/v1/ws", Options::default()).await.unwrap_err();
+//! assert!(matches!(error, Error::Unreachable { .. }));
+//! assert_eq!(error.class(), Class::Retry);
+//! # }
+//! ```
+//!
+//! # Where a message goes
+//!
+//! ```
+//! use laneway_client::routing::route;
+//!
+//! // By its key, as Kafka would place it; an explicit partition wins.
+//! let home = route(None, Some(b"customer-17"), None, 16);
+//! assert_eq!(home, route(None, Some(b"customer-17"), Some("another-id"), 16));
+//! assert_eq!(route(Some(3), Some(b"customer-17"), None, 16), Some(3));
+//! ```
+//!
 //! The broker depends on this crate for the types, never the other way round.
 
 pub mod admin;

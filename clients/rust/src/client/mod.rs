@@ -126,7 +126,7 @@ impl Client {
     pub async fn publish_later(&self, topic: &str, message: NewMessage) -> Result<Pending, Error> {
         let inner = &self.inner;
         let (name, facts) = inner.topics.facts(topic, inner.options.publish_timeout).await?;
-        let bytes = check::check(&message, facts, &inner.limits())?;
+        let bytes = check::check(&message, facts, &inner.limits(), inner.options.subprotocol)?;
         let room = [
             inner.messages.clone().acquire_owned().await.map_err(|_| Error::Closed)?,
             inner.bytes.clone().acquire_many_owned(inner.room(bytes)).await.map_err(|_| Error::Closed)?,
@@ -144,7 +144,7 @@ impl Client {
     pub async fn try_publish(&self, topic: &str, message: NewMessage) -> Result<Pending, Error> {
         let inner = &self.inner;
         let (name, facts) = inner.topics.facts(topic, inner.options.publish_timeout).await?;
-        let bytes = check::check(&message, facts, &inner.limits())?;
+        let bytes = check::check(&message, facts, &inner.limits(), inner.options.subprotocol)?;
         let room = [
             inner.messages.clone().try_acquire_owned().map_err(|_| Error::Full)?,
             inner.bytes.clone().try_acquire_many_owned(inner.room(bytes)).map_err(|_| Error::Full)?,

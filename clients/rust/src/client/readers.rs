@@ -261,19 +261,20 @@ impl Readers {
         next_id: &mut u64,
         out: &mut VecDeque<ClientFrame>,
     ) {
-        let open = |reader: &&Reader| reader.phase == Phase::Open;
-        let urgency = self.readers.values().filter(open).map(|reader| reader.shared.urgency()).max();
+        let urgency = self.readers.values().map(|reader| reader.shared.urgency()).max();
+        let is_leaving = |reader: &Reader| reader.phase == Phase::Open && reader.shared.is_abandoned();
+        let leaving = self.readers.values().any(is_leaving);
         let is_due = match urgency {
             None | Some(Urgency::Nothing) => false,
             Some(Urgency::Soon) => *self.flush_at.get_or_insert(now + ack_pause) <= now,
             Some(Urgency::Now) => true,
         };
-        if is_due {
+        if is_due || leaving {
             self.flush_at = None;
             self.flush(next_id, out);
         }
-        let leaving = self.readers.values_mut().filter(|reader| reader.phase == Phase::Open);
-        for reader in leaving.filter(|reader| reader.shared.is_abandoned()) {
+        // Order: what was acknowledged is told before the goodbye, and may be told after it while the lanes drain.
+        for reader in self.readers.values_mut().filter(|reader| is_leaving(reader)) {
             reader.phase = Phase::Leaving;
             out.extend(reader.numbers.iter().map(|number| leave(&reader.wanted, *number, next_id)));
         }
