@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use axum::extract::ws::WebSocket;
 use futures_util::{FutureExt as _, StreamExt as _};
-use laneway_client::wire::{BrokerFrame, GoAway, Subprotocol};
+use laneway_client::wire::{BrokerFrame, GoAway, ResumeOutcome, Subprotocol};
 use rand::Rng as _;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -166,12 +166,18 @@ impl Sessions {
             }
         };
         let Admitted { opened, pushed, .. } = admitted;
+        let metrics = self.broker().metrics.clone();
+        metrics.sessions.inc();
+        let resumed =
+            opened.welcome.resume.as_ref().is_some_and(|report| report.outcome == ResumeOutcome::Resumed);
+        metrics.sessions_resumed.inc_by(u64::from(resumed));
         let heartbeat = Duration::from_millis(u64::from(opened.welcome.heartbeat_ms));
         let writer = Writer::new(sink, pushed, self.broker().lease.clone(), opened.broker_id, heartbeat);
         let mut owner = Box::new(Owner::new(self, state, opened, activity.clone()));
         let (finish, told) = oneshot::channel();
         let mut writing: Writing = AbortOnDropHandle::new(tokio::spawn(writer.run(told)));
         let ending = owner.run(inbox, &mut writing).await;
+        metrics.sessions.dec();
         let verdict = ending.verdict;
         let socket = async move {
             let last_words = async {

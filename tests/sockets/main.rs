@@ -9,6 +9,7 @@
 //! | `zombies` | frozen and killed brokers |
 //! | `crowd` | many sessions that come and go while messages flow |
 //! | `commits` | what acks cost the database |
+//! | `metrics` | what `/metrics` counts |
 
 #![allow(clippy::unwrap_used, clippy::too_many_lines)]
 
@@ -21,6 +22,7 @@ mod crowd;
 mod failures;
 mod flow;
 mod members;
+mod metrics;
 mod zombies;
 
 use harness::socket::{Socket, make_topic, text};
