@@ -34,6 +34,8 @@ pub enum Role {
     Upkeep,
     /// LISTEN.
     Listen,
+    /// The broker's heartbeat: short statements that nothing may hold up.
+    Heartbeat,
 }
 
 /// Settings of the store.
@@ -155,6 +157,7 @@ impl Role {
             Role::Appender => "laneway appender",
             Role::Upkeep => "laneway upkeep",
             Role::Listen => "laneway listen",
+            Role::Heartbeat => "laneway heartbeat",
         }
     }
 
@@ -174,7 +177,7 @@ impl Role {
     pub(super) fn silence_max(self, settings: &DatabaseSettings) -> Option<Duration> {
         use crate::limits::{FLUSH_STATEMENT_TIMEOUT, SILENCE_SLACK};
         match self {
-            Role::Pool | Role::Listen => {
+            Role::Pool | Role::Listen | Role::Heartbeat => {
                 Some(settings.statement_timeout + settings.lock_timeout + SILENCE_SLACK)
             }
             Role::Appender => Some(FLUSH_STATEMENT_TIMEOUT + SILENCE_SLACK),
@@ -188,7 +191,7 @@ impl Role {
         };
         let stall = APPENDER_STALL_TIMEOUT.as_millis();
         match self {
-            Role::Pool => vec![
+            Role::Pool | Role::Heartbeat => vec![
                 ("statement_timeout", settings.statement_timeout.as_millis()),
                 ("lock_timeout", settings.lock_timeout.as_millis()),
                 ("idle_in_transaction_session_timeout", POOL_STALL_TIMEOUT.as_millis()),

@@ -75,7 +75,7 @@ impl Heartbeat {
     async fn beat(&mut self) -> Result<(), Error> {
         let connection = match self.connection.take().filter(Connection::is_usable) {
             Some(connection) => connection,
-            None => self.store.dedicated(Role::Pool).await?,
+            None => self.store.dedicated(Role::Heartbeat).await?,
         };
         self.renew(&connection).await?;
         self.steady_since.get_or_insert_with(Instant::now);
@@ -130,7 +130,7 @@ impl Heartbeat {
         let resigned = async {
             let mut connection = match self.connection.take().filter(Connection::is_usable) {
                 Some(connection) => connection,
-                None => self.store.dedicated(Role::Pool).await?,
+                None => self.store.dedicated(Role::Heartbeat).await?,
             };
             connection.brokers_resign(broker_id).await
         };

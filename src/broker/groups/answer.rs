@@ -137,7 +137,7 @@ impl GroupTask {
                 subscription: member.subscription,
                 partition: held.number,
                 epoch: held.fence.epoch.0,
-                committed_offset: held.durable.0,
+                committed_offset: held.durable.0.0,
             }));
         }
     }
@@ -150,7 +150,7 @@ impl GroupTask {
         }
         if let Some(commit) = held.lane.take_commit() {
             held.committing = true;
-            held.committing_at = commit.committed;
+            held.committing_at = held.lane.position();
             let urgency = if held.confirms.is_empty() { Urgency::Later } else { Urgency::Now };
             self.effects.commit(held.fence, commit, urgency);
         }
@@ -169,7 +169,9 @@ impl GroupTask {
         held.committing = false;
         match result {
             Ok(()) => {
-                held.durable = held.durable.max(held.committing_at);
+                if !held.releasing {
+                    held.on_stored();
+                }
                 if number - held.thinned_to >= COMMITS_PER_THINNING {
                     self.effects.thin(held.fence, held.thinned_to, number);
                     held.thinned_to = number;
@@ -218,11 +220,10 @@ impl GroupTask {
                 );
             }
             verdict @ (Verdict::DeadLetter | Verdict::Skip) => {
-                let commit = held.lane.commit_without(offset);
-                let (committed, commit) = (commit.committed, Some(commit));
+                let commit = Some(held.lane.commit_without(offset));
                 let give_up = (verdict == Verdict::DeadLetter).then_some(GiveUp { offset, attempts, reason });
                 let settlement = Settlement { commit, ..Settlement::default() };
-                self.effects.settle(fence, settlement, give_up, Settling::GiveUp { id, offset, committed });
+                self.effects.settle(fence, settlement, give_up, Settling::GiveUp { id, offset });
             }
         }
     }
@@ -288,8 +289,7 @@ impl GroupTask {
                 held.lane.on_charged(offset, failure, gate);
                 id
             }
-            (Settling::GiveUp { id, offset, committed }, Settled::Done) => {
-                held.durable = held.durable.max(committed);
+            (Settling::GiveUp { id, offset }, Settled::Done) => {
                 tracing::warn!(
                     group.name = self.name, partition = held.number, %offset, policy = settings.on_failure.as_str(),
                     "message given up"
@@ -315,7 +315,7 @@ impl GroupTask {
     /// A lane is free, with everything that was done of it.
     fn on_released(&mut self, partition_id: PartitionId, why: &'static str) {
         let confirms = self.lanes.get_mut(&partition_id).map(|held| {
-            held.durable = held.durable.max(held.committing_at);
+            held.on_stored();
             std::mem::take(&mut held.confirms)
         });
         for (_, id) in confirms.into_iter().flatten() {

@@ -62,7 +62,7 @@ pub(super) enum Settling {
     /// The message is tried again after a while.
     Charge { id: Option<u64>, offset: Offset, attempts: u32, reason: String, delay: Duration },
     /// The message is given up.
-    GiveUp { id: Option<u64>, offset: Offset, committed: Offset },
+    GiveUp { id: Option<u64>, offset: Offset },
     /// The lane is free, for this reason.
     Release { why: &'static str },
 }

@@ -104,8 +104,14 @@ impl Lane {
         }
     }
 
+    #[cfg(test)]
     pub fn committed(&self) -> Offset {
         self.committed
+    }
+
+    /// The committed offset, and what is acknowledged beyond it.
+    pub fn position(&self) -> (Offset, Ranges) {
+        (self.committed, self.acked.clone())
     }
 
     pub fn acked(&self) -> &Ranges {

@@ -20,7 +20,7 @@ use super::task::{GroupTask, Held, Look, Member};
 use super::{Credit, Leaving};
 use crate::broker::metrics::Reason;
 use crate::broker::outbox::Outbox;
-use crate::ids::{BrokerId, PartitionId, SessionId};
+use crate::ids::{BrokerId, Offset, PartitionId, SessionId};
 use crate::limits::EFFECT_RETRY_PAUSE;
 use crate::store::Error;
 use crate::store::lanes::{Fence, LaneRow, Release, ResumeAt, Settlement};
@@ -92,7 +92,7 @@ impl GroupTask {
             if let Some(held) = self.lanes.get_mut(partition_id).filter(|held| !held.releasing) {
                 held.lane.restart();
                 held.log = Arc::default();
-                resumed.push((held.number, held.fence.epoch.0, held.lane.round, position(&held.lane)));
+                resumed.push((held.number, held.fence.epoch.0, held.lane.round, told(&held.durable)));
             }
         }
         let resumed =
@@ -294,7 +294,7 @@ impl GroupTask {
             to: at.start_offset.0,
             reason: "retention".to_owned(),
         });
-        let (committed_offset, acked) = position(&lane);
+        let (committed_offset, acked) = told(&lane.position());
         let metrics = &self.surroundings.metrics;
         metrics.lanes_granted.inc();
         metrics.takeovers.inc_by(u64::from(at.epoch.0 > 1));
@@ -378,8 +378,8 @@ impl GroupTask {
             return;
         }
         held.releasing = true;
-        let commit = settlement.commit.get_or_insert_with(|| held.lane.next_commit());
-        held.committing_at = commit.committed;
+        settlement.commit.get_or_insert_with(|| held.lane.next_commit());
+        held.committing_at = held.lane.position();
         self.effects.settle(held.fence, settlement, give_up, Settling::Release { why });
     }
 
@@ -432,7 +432,6 @@ fn number_of(
 }
 
 /// Committed offset and acked ranges, as the wire tells them.
-fn position(lane: &Lane) -> (i64, Vec<OffsetRange>) {
-    let acked: &Ranges = lane.acked();
-    (lane.committed().0, acked.pairs().into_iter().map(OffsetRange::from).collect())
+fn told((committed, acked): &(Offset, Ranges)) -> (i64, Vec<OffsetRange>) {
+    (committed.0, acked.pairs().into_iter().map(OffsetRange::from).collect())
 }

@@ -14,6 +14,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::effects::{Effects, Event};
 use super::lane::{Gate, Lane};
+use super::ranges::Ranges;
 use super::{BatchLimits, Credit, GroupHandle, Leaving, Request, Subscription, Surroundings};
 use crate::broker::hot_tail::Wake;
 use crate::broker::outbox::{Outbox, Refund, WriteLog};
@@ -102,10 +103,10 @@ pub(super) struct Held {
     pub committing: bool,
     /// Acks that are to be confirmed with the commit of this number or a later one.
     pub confirms: Vec<(i64, u64)>,
-    /// The committed offset that is stored for certain.
-    pub durable: Offset,
-    /// The one that is on its way.
-    pub committing_at: Offset,
+    /// What is stored for certain: the committed offset, and what is acknowledged beyond it.
+    pub durable: (Offset, Ranges),
+    /// The same of the commit that is on its way.
+    pub committing_at: (Offset, Ranges),
     /// To be released as soon as what is being written down is written.
     pub release_later: Option<(&'static str, Release)>,
     /// Whether the client was told that it has too many gaps.
@@ -134,8 +135,8 @@ impl Held {
             short_since: None,
             committing: false,
             confirms: Vec::new(),
-            durable: lane.committed(),
-            committing_at: lane.committed(),
+            durable: lane.position(),
+            committing_at: lane.position(),
             release_later: None,
             told_gaps: false,
             drain_until: None,
@@ -145,6 +146,11 @@ impl Held {
             timer: None,
             lane,
         }
+    }
+
+    /// What was on its way is stored.
+    pub fn on_stored(&mut self) {
+        self.durable.clone_from(&self.committing_at);
     }
 
     /// Nothing in flight, and nothing being written down.
