@@ -24,10 +24,17 @@ pub struct Membership {
 }
 
 impl Store {
-    /// Ends a session, unless it has moved to another broker.
+    /// Ends a session, unless it has moved to another broker. Lanes that it still holds are free.
     pub async fn sessions_close(&self, session_id: SessionId, broker_id: BrokerId) -> Result<(), Error> {
-        let connection = self.connection().await?;
-        connection.execute(&SESSIONS_CLOSE, &[&session_id.0, &broker_id.0]).await.map(|_| ())
+        let mut connection = self.connection().await?;
+        let transaction = connection.begin().await?;
+        let params: super::connection::Params<'_> = &[&session_id.0, &broker_id.0];
+        let rows = transaction.query(&SESSIONS_CLOSE, params, Effect::Possible).await?;
+        let groups: Vec<i64> = rows.iter().map(|row| row.get("group_id")).collect();
+        if !groups.is_empty() {
+            transaction.query(&GROUPS_HINT, &[&groups], Effect::Possible).await?;
+        }
+        transaction.commit().await
     }
 
     /// The broker that a session lives on; `None`: it has joined no group, or is over.
