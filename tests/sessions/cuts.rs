@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use laneway_client::wire::{
     Ack, Acked, Batch, BrokerFrame, ClientFrame, Hello, NewMessage, OffsetRange, Publish, PublishedUnit,
@@ -18,7 +18,7 @@ use crate::proxy::{Allowance, Proxy};
 use crate::resuming::back;
 
 const PARTITIONS: usize = 2;
-const MESSAGES: i64 = 1_500; // of each partition
+const MESSAGES: i64 = 1_000; // of each partition
 const PATIENCE: Duration = Duration::from_secs(90);
 
 fn seed() -> u64 {
@@ -49,9 +49,7 @@ async fn produce(addresses: &[&str], seed: u64) {
     let (mut random, producer_id) = (Random::new(seed), Uuid::new_v4());
     let mut unanswered: VecDeque<(u64, Vec<NewMessage>)> = VecDeque::new();
     let (mut next, mut id) = ([0i64; PARTITIONS], 0);
-    let until = Instant::now() + PATIENCE;
     while next.iter().any(|next| *next < MESSAGES) || !unanswered.is_empty() {
-        assert!(Instant::now() < until, "{next:?} after {PATIENCE:?}");
         let subprotocol = BOTH[random.below(2)];
         let address = addresses[random.below(addresses.len())];
         let Some((mut socket, _)) = Socket::try_connect_with(address, subprotocol, hello()).await else {
@@ -117,14 +115,20 @@ struct Lane {
     /// Confirmed as committed.
     confirmed: BTreeSet<i64>,
     delivered: BTreeMap<i64, String>,
-    /// How far the broker has said that it is: also of acks whose confirmation was lost.
+    /// How far the broker has said that it is, durably.
     committed: i64,
+    /// How far it has said that acks have arrived: also those whose confirmation was lost.
+    arrived: i64,
 }
 
 impl Lane {
-    fn on_committed(&mut self, committed: i64) {
-        assert!(committed >= self.committed, "{committed} after {}", self.committed);
-        self.committed = committed;
+    fn on_committed(&mut self, committed: i64, told_by: &str) {
+        assert!(committed >= self.committed, "{committed} after {}, told by {told_by}", self.committed);
+        (self.committed, self.arrived) = (committed, committed);
+    }
+
+    fn is_done(&self) -> bool {
+        self.arrived == MESSAGES
     }
 
     fn on_batch(&mut self, batch: &Batch) {
@@ -166,29 +170,27 @@ async fn consume(addresses: &[&str], seed: u64, resumes: &mut usize) -> Vec<Lane
     let mut lanes: Vec<Lane> = (0..PARTITIONS).map(|_| Lane::default()).collect();
     let mut last: Option<Welcome> = None;
     let (mut is_member, mut next_id) = (false, 100);
-    let until = Instant::now() + PATIENCE;
-    let done = |lanes: &[Lane]| lanes.iter().all(|lane| lane.committed == MESSAGES);
+    let done = |lanes: &[Lane]| lanes.iter().all(Lane::is_done);
     while !done(&lanes) {
-        let progress: Vec<i64> = lanes.iter().map(|lane| lane.committed).collect();
-        assert!(Instant::now() < until, "{progress:?} after {PATIENCE:?}");
         let subprotocol = BOTH[random.below(2)];
         let address = addresses[random.below(addresses.len())];
-        let grace = [0, 300, 2_000][random.below(3)];
+        let grace = [0, 200, 1_000][random.below(3)];
         let wanted = match last.take() {
-            Some(welcome) if welcome.resume_grace_ms > 0 && random.below(6) > 0 => back(&welcome),
+            Some(welcome) if welcome.resume_grace_ms > 0 && random.below(10) > 0 => back(&welcome),
             Some(_) | None => Hello { resume_grace_ms: Some(grace), ..hello() },
         };
         let connected = Socket::try_connect_with(address, subprotocol, wanted.clone()).await;
         let Some((mut socket, welcome)) = connected else {
             // Nobody has heard the answer: the same session is wanted again.
-            last = wanted.resume.map(|resume| placeholder(resume, wanted.resume_grace_ms.unwrap_or_default()));
+            last =
+                wanted.resume.map(|resume| placeholder(resume, wanted.resume_grace_ms.unwrap_or_default()));
             continue;
         };
         let is_resumed =
             welcome.resume.as_ref().is_some_and(|report| report.outcome == ResumeOutcome::Resumed);
         *resumes += usize::from(is_resumed);
         for lane in welcome.resume.iter().flat_map(|report| &report.lanes) {
-            lanes[lane.partition as usize].on_committed(lane.committed_offset);
+            lanes[lane.partition as usize].arrived = lane.committed_offset; // not durable yet, perhaps
         }
         last = Some(welcome.clone());
         is_member &= is_resumed;
@@ -242,7 +244,7 @@ fn placeholder(resume: laneway_client::wire::Resume, resume_grace_ms: u32) -> We
 async fn drain(socket: &mut Socket, lanes: &mut [Lane], state: (&mut bool, &mut u64), random: &mut Random) {
     let (is_member, next_id) = state;
     let mut asked: HashMap<u64, (usize, Vec<i64>)> = HashMap::new();
-    while lanes.iter().any(|lane| lane.committed < MESSAGES) {
+    while !lanes.iter().all(Lane::is_done) {
         match socket.seen().await {
             Seen::Frame(BrokerFrame::Batch(batch)) => {
                 let partition = batch.partition as usize;
@@ -264,10 +266,10 @@ async fn drain(socket: &mut Socket, lanes: &mut [Lane], state: (&mut bool, &mut 
                 }
             }
             Seen::Frame(BrokerFrame::LaneGranted(lane)) => {
-                lanes[lane.partition as usize].on_committed(lane.committed_offset);
+                lanes[lane.partition as usize].on_committed(lane.committed_offset, "lane_granted");
             }
             Seen::Frame(BrokerFrame::Acked(Acked { id, partition, committed_offset, .. })) => {
-                lanes[partition as usize].on_committed(committed_offset);
+                lanes[partition as usize].on_committed(committed_offset, "acked");
                 if let Some((partition, offsets)) = asked.remove(&id) {
                     lanes[partition].confirmed.extend(offsets);
                 }
@@ -319,11 +321,23 @@ async fn cut_at_any_byte(brokers: usize) {
     }
     let addresses: Vec<&str> = proxies.iter().map(|proxy| proxy.address.as_str()).collect();
     let mut resumes = 0;
-    let (_, lanes) =
-        tokio::join!(produce(&addresses, seed ^ 2), consume(&addresses, seed ^ 3, &mut resumes));
+    let both =
+        async { tokio::join!(produce(&addresses, seed ^ 2), consume(&addresses, seed ^ 3, &mut resumes)) };
+    let Ok((_, lanes)) = tokio::time::timeout(PATIENCE, both).await else {
+        let state = "SELECT 'lane ' || l::text FROM laneway.lane l UNION ALL SELECT 'member ' || m::text FROM laneway.member m
+            UNION ALL SELECT 'session ' || s::text FROM laneway.session s UNION ALL SELECT 'broker ' || b::text FROM laneway.broker b";
+        for row in database.raw().await.query(state, &[]).await.unwrap() {
+            eprintln!("{}", row.get::<_, String>(0));
+        }
+        for server in &servers {
+            let log = server.log();
+            eprintln!("{}", log[log.len().saturating_sub(30)..].join("\n"));
+        }
+        panic!("it does not end within {PATIENCE:?}");
+    };
     let cuts = *cuts.lock().unwrap();
     eprintln!("{cuts} connections, {resumes} resumes");
-    assert!(cuts > 20 && resumes > 2, "{cuts} connections, {resumes} resumes");
+    assert!(cuts > 10 && resumes > 1, "{cuts} connections, {resumes} resumes");
     // One copy of each, in the order of its producer, wherever one looks.
     for (partition, lane) in lanes.iter().enumerate() {
         let expected: Vec<String> = (0..MESSAGES).map(|number| number.to_string()).collect();

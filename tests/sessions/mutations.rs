@@ -110,7 +110,8 @@ impl Fed {
 }
 
 /// Sends every truncation and some mutations of each frame; says how many were sent, and how many decode.
-async fn feed(address: &str, subprotocol: Subprotocol) -> (usize, usize, usize) {
+/// A healthy session lives on beside it.
+async fn feed(address: &str, subprotocol: Subprotocol, witness: &mut Witness) -> (usize, usize, usize) {
     let mut random = Random::new(SEED);
     let mut fed = Fed::new(address, subprotocol).await;
     let (mut mutants, mut decoded) = (0, 0);
@@ -130,6 +131,7 @@ async fn feed(address: &str, subprotocol: Subprotocol) -> (usize, usize, usize) 
             decoded += usize::from(subprotocol.decode_client(&mutant).is_ok());
             fed.send(mutant.to_vec()).await;
         }
+        witness.lives().await;
     }
     (mutants, decoded, fed.finish().await)
 }
@@ -169,7 +171,7 @@ async fn heavy_mutated_frames_hurt_nobody_and_a_third_of_them_reach_the_session(
     let mut witness = Witness::new(&server.address, Subprotocol::Json).await;
     for subprotocol in BOTH {
         let since = Instant::now();
-        let (mutants, decoded, connections) = feed(&server.address, subprotocol).await;
+        let (mutants, decoded, connections) = feed(&server.address, subprotocol, &mut witness).await;
         eprintln!(
             "{}: {decoded} of {mutants} decode, over {connections} connections, in {:?}",
             subprotocol.name(),
