@@ -204,6 +204,12 @@ pub const HTTP_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub const TOPICS_PAGE_MAX: i64 = 500;
 /// Dead letters of one page; their bytes are bounded like those of a read.
 pub const DEAD_LETTERS_PAGE_MAX: u32 = 1_000;
+/// Groups of one page; each is counted for its members.
+pub const GROUPS_PAGE_MAX: u32 = 1_000;
+/// Lanes of one page: those of the largest topic in one group. Each costs some index descents.
+pub const LANES_PAGE_MAX: u32 = 1_000;
+/// Brokers that are listed: far more than one database carries, the buried of the last hour included.
+pub const BROKERS_LISTED_MAX: u32 = 1_000;
 /// Looks for tables before a replay gives up; each lets a busy neighbour finish.
 pub const REPLAY_TRIES_MAX: u32 = 100;
 /// How long a stopping broker waits for requests under way.

@@ -11,6 +11,7 @@
 //! | `hot_tail`, `slab`, `announce` | the newest messages in memory; growth told to and heard from other brokers |
 //! | `lease` | the broker's own right to deliver |
 //! | `groups` | members, lanes, deliveries, acks |
+//! | `group_admin` | groups and lanes for operators: looked at, altered, moved, deleted |
 //! | `outbox` | what waits for one socket |
 //! | `metrics` | what is counted |
 //! | `tailing` | reading along without a group |
@@ -18,6 +19,7 @@
 pub mod announce;
 pub mod appender;
 pub mod dead_letters;
+pub mod group_admin;
 pub mod groups;
 pub mod hot_tail;
 pub mod lease;

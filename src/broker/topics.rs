@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 use laneway_client::TopicName;
-use laneway_client::topic::{CreateTopic, InvalidTopicName, TOPIC_PARTITIONS_MAX};
+use laneway_client::topic::{AlterTopic, CreateTopic, InvalidTopicName, Retention, TOPIC_PARTITIONS_MAX};
 use tokio::sync::broadcast;
 
 use crate::ids::PartitionId;
@@ -19,7 +19,7 @@ use crate::limits::{
 };
 use crate::store::listen::Hint;
 use crate::store::partitions::Partition;
-use crate::store::topics::{Created, Deleted, Topic, TopicSettings};
+use crate::store::topics::{Altered, Created, Deleted, Topic, TopicChanges, TopicSettings};
 use crate::store::{Error, Store};
 
 /// How long a topic is believed without a hint: the bound on how late another broker's change is seen.
@@ -131,6 +131,25 @@ impl Topics {
         }
     }
 
+    /// Changes settings and adds partitions: all of it, or nothing.
+    pub async fn alter(&self, name: &TopicName, request: &AlterTopic) -> Result<Arc<Topic>, TopicError> {
+        let changes = changes(request)?;
+        // Not what is remembered: that may be an older topic of the same name.
+        let topic = self.store.topics_find(name).await?.ok_or_else(|| unknown(name))?;
+        let altered = self.store.topics_alter(topic.topic_id, &changes).await;
+        self.forget(name);
+        match altered? {
+            Altered::Done => {
+                tracing::info!(topic.name = %name, topic = %topic.topic_id, ?changes, "topic altered");
+                self.find(name).await
+            }
+            Altered::Shrinks { partitions } => {
+                Err(TopicError::Shrinks { name: name.to_string(), partitions })
+            }
+            Altered::Unknown => Err(unknown(name)),
+        }
+    }
+
     /// Deletes a topic with everything in it; its name may be used again at once. This broker knows it no more from here on,
     /// the others after a hint or a few seconds.
     pub async fn delete(&self, name: &TopicName) -> Result<(), TopicError> {
@@ -203,6 +222,30 @@ fn settings(request: &CreateTopic) -> Result<TopicSettings, TopicError> {
     in_range("retention_bytes", request.retention_bytes.unwrap_or(1), 1, forever)?;
     in_range("dedup_window_ms", settings.dedup_window.as_millis() as u64, 1, window_max)?;
     Ok(settings)
+}
+
+/// What a request changes, every value within its range.
+fn changes(request: &AlterTopic) -> Result<TopicChanges, TopicError> {
+    let AlterTopic { partitions, payload_bytes_max, retention_age_ms, retention_bytes, dedup_window_ms } =
+        *request;
+    let bound = |retention: Retention| match retention {
+        Retention::Leave | Retention::None => 1,
+        Retention::Bound(bound) => bound,
+    };
+    let stored = |retention: Retention| match retention {
+        Retention::Leave => None,
+        Retention::None => Some(0),
+        Retention::Bound(bound) => Some(bound),
+    };
+    let (age_max, window_max) = (RETENTION_AGE_MAX.as_millis() as u64, DEDUP_WINDOW_MAX.as_millis() as u64);
+    let (partitions_max, payload_max) = (u64::from(TOPIC_PARTITIONS_MAX), u64::from(PAYLOAD_BYTES_MAX_MAX));
+    in_range("partitions", u64::from(partitions.unwrap_or(1)), 1, partitions_max)?;
+    in_range("payload_bytes_max", u64::from(payload_bytes_max.unwrap_or(1)), 1, payload_max)?;
+    in_range("retention_age_ms", bound(retention_age_ms), 1, age_max)?;
+    in_range("retention_bytes", bound(retention_bytes), 1, i64::MAX as u64)?;
+    in_range("dedup_window_ms", dedup_window_ms.unwrap_or(1), 1, window_max)?;
+    let (retention_age_ms, retention_bytes) = (stored(retention_age_ms), stored(retention_bytes));
+    Ok(TopicChanges { partitions, payload_bytes_max, retention_age_ms, retention_bytes, dedup_window_ms })
 }
 
 fn in_range(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), TopicError> {

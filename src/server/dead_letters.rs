@@ -4,10 +4,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use laneway_client::dead_letter::{DeadLetter, DeadLetterList, Replayed};
-use laneway_client::{ErrorCode, GroupName, Problem};
+use laneway_client::{ErrorCode, Problem};
 use serde::Deserialize;
 
 use super::Context;
+use super::groups::{group_name, page};
 use super::messages::stored;
 use super::problem::{Failure, Path, Query, malformed};
 use super::topics::topic_name;
@@ -49,7 +50,7 @@ pub(super) async fn list(
 ) -> Result<Json<DeadLetterList>, Failure> {
     let topic = query.topic.map(topic_name).transpose()?;
     let group = query.group.map(group_name).transpose()?;
-    let limit = page(query.limit)?;
+    let limit = page(query.limit, PAGE_DEFAULT, DEAD_LETTERS_PAGE_MAX)?;
     if query.after < 0 {
         return Err(malformed("after", "after must not be negative"));
     }
@@ -83,23 +84,6 @@ pub(super) async fn delete(
 ) -> Result<StatusCode, Failure> {
     context.broker.delete_dead_letter(DeadLetterId(id)).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// A name that breaks the rule is refused with the rule.
-fn group_name(name: String) -> Result<GroupName, Failure> {
-    GroupName::new(name).map_err(|error| {
-        Failure::from(Problem::new(ErrorCode::InvalidGroupName, error.to_string()).with_field("group"))
-    })
-}
-
-fn page(limit: Option<u32>) -> Result<u32, Failure> {
-    match limit.unwrap_or(PAGE_DEFAULT) {
-        limit @ 1..=DEAD_LETTERS_PAGE_MAX => Ok(limit),
-        limit => {
-            let detail = format!("limit must be between 1 and {DEAD_LETTERS_PAGE_MAX}, not {limit}");
-            Err(malformed("limit", detail))
-        }
-    }
 }
 
 fn shown(dead_letter: dead_letters::DeadLetter) -> DeadLetter {

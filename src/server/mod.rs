@@ -8,14 +8,16 @@
 //! | `guard` | who may ask: `Host` and `Origin` |
 //! | `problem` | errors as HTTP carries them |
 //! | `ws` | the upgrade to a WebSocket, which becomes a session |
-//! | `health`, `topics`, `messages`, `dead_letters` | the other routes |
+//! | `health`, `topics`, `messages`, `groups`, `lanes`, `dead_letters` | the other routes |
 //!
 //! Knows no SQL. Every answer that is not a success is `application/problem+json`.
 
 mod accept;
 mod dead_letters;
+mod groups;
 mod guard;
 mod health;
+mod lanes;
 mod messages;
 mod problem;
 mod topics;
@@ -57,7 +59,15 @@ pub fn router(context: Context) -> Router {
         .route("/metrics", get(health::metrics))
         .route(WEBSOCKET_PATH, get(ws::upgrade))
         .route("/v1/topics", post(topics::create).get(topics::list))
-        .route("/v1/topics/{topic}", get(topics::show).delete(topics::delete))
+        .route("/v1/topics/{topic}", get(topics::show).patch(topics::alter).delete(topics::delete))
+        .route(
+            "/v1/topics/{topic}/groups/{group}",
+            get(groups::show).patch(groups::alter).delete(groups::delete),
+        )
+        .route("/v1/topics/{topic}/groups/{group}/seek", post(groups::seek))
+        .route("/v1/groups", get(groups::list))
+        .route("/v1/lanes", get(lanes::list))
+        .route("/v1/brokers", get(lanes::brokers))
         .route("/v1/topics/{topic}/messages", post(messages::publish))
         .route("/v1/topics/{topic}/partitions/{partition}/messages", get(messages::list))
         .route("/v1/traces/{trace_id}/messages", get(messages::trace))

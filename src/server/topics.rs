@@ -1,10 +1,12 @@
-//! `/v1/topics`: made, listed, shown and deleted.
+//! `/v1/topics`: made, listed, shown, changed and deleted.
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use laneway_client::TopicName;
-use laneway_client::topic::{CreateTopic, PartitionDescription, TopicDescription, TopicDetail, TopicList};
+use laneway_client::topic::{
+    AlterTopic, CreateTopic, PartitionDescription, TopicDescription, TopicDetail, TopicList,
+};
 use serde::Deserialize;
 
 use super::Context;
@@ -46,6 +48,16 @@ pub(super) async fn show(
 ) -> Result<Json<TopicDetail>, Failure> {
     let name = topic_name(name)?;
     let (topic, partitions) = context.broker.topics.describe(&name).await?;
+    Ok(Json(detail(&topic, &partitions)))
+}
+
+pub(super) async fn alter(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+    Body(request): Body<AlterTopic>,
+) -> Result<Json<TopicDetail>, Failure> {
+    let topic = context.broker.topics.alter(&topic_name(name)?, &request).await?;
+    let partitions = context.broker.store.partitions_describe(topic.topic_id).await?;
     Ok(Json(detail(&topic, &partitions)))
 }
 

@@ -12,6 +12,7 @@ use crate::ids::{BrokerId, GroupId, Offset, PartitionId, SessionId, TopicId};
 
 query!(GROUPS_CREATE = "groups_create"[INT8, TEXT, INT8, INT4, INT8, FLOAT8, INT8, TEXT, INT8_ARRAY, INT8_ARRAY]);
 query!(GROUPS_FIND = "groups_find"[INT8, TEXT]);
+query!(GROUPS_SETTINGS = "groups_settings"[INT8]);
 query!(GROUPS_LOCK = "groups_lock"[INT8]);
 query!(GROUPS_HINT = "groups_hint"[INT8_ARRAY]);
 query!(SESSIONS_OPEN = "sessions_open"[UUID, UUID, BYTEA]);
@@ -125,6 +126,13 @@ impl Store {
         Ok(row.as_ref().map(group))
     }
 
+    /// What belongs to a group now; `None`: it is gone.
+    pub async fn groups_settings(&self, group_id: GroupId) -> Result<Option<GroupSettings>, Error> {
+        let connection = self.connection().await?;
+        let row = connection.query_opt(&GROUPS_SETTINGS, &[&group_id.0], Effect::None).await?;
+        Ok(row.as_ref().map(|row| group(row).settings))
+    }
+
     /// A session becomes a member. `false`: the broker was buried, and nothing happened.
     pub async fn members_join(
         &self,
@@ -216,7 +224,7 @@ fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn group(row: &tokio_postgres::Row) -> Group {
+pub(super) fn group(row: &tokio_postgres::Row) -> Group {
     let ms = |name| Duration::from_millis(row.get::<_, i64>(name) as u64);
     let on_failure: &str = row.get("on_failure");
     Group {

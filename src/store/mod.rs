@@ -8,6 +8,7 @@
 //! | `topics`, `partitions` | names, settings, where partitions start and end |
 //! | `flush` | the one transaction that publishes and commits lanes |
 //! | `brokers`, `sessions`, `groups`, `lanes` | who lives, who is a member of what, who holds what |
+//! | `overview`, `group_changes` | what operators look at, and what they change about groups |
 //! | `segments`, `retention`, `upkeep` | the tables that hold messages, from their making to their dropping |
 //! | `deleted` | what a deleted topic leaves, until nothing is left |
 //! | `trace_cuts` | the tables of the trace index, likewise |
@@ -24,12 +25,14 @@ pub mod deduplication;
 mod deleted;
 pub mod error;
 pub mod flush;
+pub mod group_changes;
 pub mod groups;
 pub mod lanes;
 pub mod listen;
 pub mod manager;
 pub mod messages;
 pub mod migrate;
+pub mod overview;
 pub mod partitions;
 mod query;
 pub mod retention;

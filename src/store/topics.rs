@@ -17,6 +17,7 @@ query!(TOPICS_LIST = "topics_list"[TEXT, INT8]);
 query!(TOPICS_FIND = "topics_find"[TEXT]);
 query!(TOPICS_LOCK = "topics_lock"[INT8]);
 query!(TOPICS_GROW = "topics_grow"[INT8, INT4]);
+query!(TOPICS_ALTER = "topics_alter"[INT8, INT4, INT8, INT8, INT8]);
 query!(TOPICS_LOCK_GROUPS = "topics_lock_groups"[INT8]);
 query!(TOPICS_LOCK_LANES = "topics_lock_lanes"[INT8]);
 query!(TOPICS_DROP_GROUPS = "topics_drop_groups"[INT8]);
@@ -68,6 +69,29 @@ pub enum Created {
     Made(TopicId),
     /// The name is taken; nothing happened.
     Exists,
+}
+
+/// New settings of a topic; what is absent stays as it is, and a retention of 0 is taken away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TopicChanges {
+    /// It may only grow.
+    pub partitions: Option<u32>,
+    pub payload_bytes_max: Option<u32>,
+    pub retention_age_ms: Option<u64>,
+    pub retention_bytes: Option<u64>,
+    pub dedup_window_ms: Option<u64>,
+}
+
+/// Whether a topic was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Altered {
+    Done,
+    /// It has this many partitions already, and never loses one; nothing happened.
+    Shrinks {
+        partitions: u32,
+    },
+    /// There is no such topic (any more); nothing happened.
+    Unknown,
 }
 
 /// Whether a topic was deleted.
@@ -129,6 +153,34 @@ impl Store {
                 transaction.query_opt(&TOPICS_GROW, &[&topic_id.0, &partitions], Effect::Possible).await?;
             transaction.commit().await?;
             Ok(row.map(|row| row.get::<_, i32>("partitions") as u32))
+        })
+        .await
+    }
+
+    /// Changes settings and adds partitions: all of it, or nothing.
+    pub async fn topics_alter(&self, topic_id: TopicId, changes: &TopicChanges) -> Result<Altered, Error> {
+        let bigint = |value: Option<u64>| value.map(|value| i64::try_from(value).unwrap_or(i64::MAX));
+        let (age, bytes) = (bigint(changes.retention_age_ms), bigint(changes.retention_bytes));
+        let (window, payload) =
+            (bigint(changes.dedup_window_ms), changes.payload_bytes_max.map(|bytes| bytes as i32));
+        let wanted = changes.partitions.unwrap_or(0);
+        retry::contended(retry::Policy::CONTENDED, || async {
+            let mut connection = self.connection().await?;
+            let transaction = connection.begin().await?;
+            if transaction.query_opt(&TOPICS_LOCK, &[&topic_id.0], Effect::None).await?.is_none() {
+                transaction.rollback().await?;
+                return Ok(Altered::Unknown);
+            }
+            let params: super::connection::Params<'_> = &[&topic_id.0, &(wanted as i32)];
+            let row = transaction.query_opt(&TOPICS_GROW, params, Effect::Possible).await?;
+            let partitions = row.map_or(0, |row| row.get::<_, i32>("partitions") as u32);
+            if changes.partitions.is_some() && partitions > wanted {
+                transaction.rollback().await?;
+                return Ok(Altered::Shrinks { partitions });
+            }
+            transaction.execute(&TOPICS_ALTER, &[&topic_id.0, &payload, &age, &bytes, &window]).await?;
+            transaction.commit().await?;
+            Ok(Altered::Done)
         })
         .await
     }

@@ -7,6 +7,7 @@
 //! | `topics`, `lifecycle`, `refusals` | `laneway topic` and `laneway serve` |
 //! | `crash` | kills in mid-flush, with every answer accounted for |
 //! | `http_routes`, `http_values`, `http_refusals` | the HTTP API, route by route and mistake by mistake |
+//! | `groups_http` | groups, lanes and brokers over HTTP, while members are there |
 //! | `topic_delete`, `dead_letters` | topics and messages on their way out |
 //! | `pooler`, `tls`, `store` | how the store reaches its database |
 //! | `bench`, `source` | measurements; which PostgreSQL the tests use |
@@ -25,6 +26,7 @@ mod web;
 mod bench;
 mod crash;
 mod dead_letters;
+mod groups_http;
 mod http_refusals;
 mod http_routes;
 mod http_values;

@@ -1,4 +1,4 @@
-//! Topics and dead letters over HTTP: what the command line and operators' programs use.
+//! Topics, groups, lanes, brokers and dead letters over HTTP: what the command line and operators' programs use.
 
 use std::time::Duration;
 
@@ -6,8 +6,10 @@ use serde::de::DeserializeOwned;
 use url::Url;
 
 use crate::dead_letter::{DeadLetter, DeadLetterList, DeadLetterQuery, Replayed};
+use crate::group_api::{BrokerList, GroupDetail, GroupList, GroupQuery, LaneList, LaneQuery, Seek, Sought};
 use crate::problem::Problem;
-use crate::topic::{CreateTopic, TopicDetail, TopicList};
+use crate::topic::{AlterTopic, CreateTopic, TopicDetail, TopicList};
+use crate::wire::WantedSettings;
 
 /// Where a broker listens unless it is told otherwise.
 pub const DEFAULT_URL: &str = "ws://127.0.0.1:7420/v1/ws";
@@ -102,19 +104,71 @@ impl Admin {
         self.done(self.http.delete(self.url(&["v1", "topics", name]))).await
     }
 
+    /// Changes settings of a topic, or adds partitions.
+    pub async fn alter_topic(&self, name: &str, changes: &AlterTopic) -> Result<TopicDetail, AdminError> {
+        self.answer(self.http.patch(self.url(&["v1", "topics", name])).json(changes)).await
+    }
+
+    /// One page of groups.
+    pub async fn list_groups(&self, query: &GroupQuery) -> Result<GroupList, AdminError> {
+        let limit = query.limit.map(|limit| limit.to_string());
+        let pairs = [("topic", query.topic.clone()), ("after", query.after.clone()), ("limit", limit)];
+        self.answer(self.http.get(with_query(self.url(&["v1", "groups"]), pairs))).await
+    }
+
+    /// One group with its members and lanes.
+    pub async fn show_group(&self, topic: &str, group: &str) -> Result<GroupDetail, AdminError> {
+        self.answer(self.http.get(self.group(topic, group, &[]))).await
+    }
+
+    /// Changes settings of a group, for all its members; what is left out stays as it is.
+    pub async fn alter_group(
+        &self,
+        topic: &str,
+        group: &str,
+        changes: &WantedSettings,
+    ) -> Result<GroupDetail, AdminError> {
+        self.answer(self.http.patch(self.group(topic, group, &[])).json(changes)).await
+    }
+
+    /// Deletes a group that has no members.
+    pub async fn delete_group(&self, topic: &str, group: &str) -> Result<(), AdminError> {
+        self.done(self.http.delete(self.group(topic, group, &[]))).await
+    }
+
+    /// Deletes a group whether it has members or not; they are told `unknown_group`.
+    pub async fn delete_group_with_members(&self, topic: &str, group: &str) -> Result<(), AdminError> {
+        let force = [("force", Some("true".to_owned()))];
+        self.done(self.http.delete(with_query(self.group(topic, group, &[]), force))).await
+    }
+
+    /// Moves a group to another place, live.
+    pub async fn seek_group(&self, topic: &str, group: &str, seek: &Seek) -> Result<Sought, AdminError> {
+        self.answer(self.http.post(self.group(topic, group, &["seek"])).json(seek)).await
+    }
+
+    /// One page of lanes.
+    pub async fn list_lanes(&self, query: &LaneQuery) -> Result<LaneList, AdminError> {
+        let limit = query.limit.map(|limit| limit.to_string());
+        let (topic, group, after) = (query.topic.clone(), query.group.clone(), query.after.clone());
+        let pairs = [("topic", topic), ("group", group), ("after", after), ("limit", limit)];
+        self.answer(self.http.get(with_query(self.url(&["v1", "lanes"]), pairs))).await
+    }
+
+    /// The brokers that live, and those that were buried lately.
+    pub async fn list_brokers(&self) -> Result<BrokerList, AdminError> {
+        self.answer(self.http.get(self.url(&["v1", "brokers"]))).await
+    }
+
     /// One page of dead letters.
     pub async fn list_dead_letters(&self, query: &DeadLetterQuery) -> Result<DeadLetterList, AdminError> {
-        let mut url = self.url(&["v1", "dead-letters"]);
         let pairs = [
             ("topic", query.topic.clone()),
             ("group", query.group.clone()),
             ("after", query.after.map(|after| after.to_string())),
             ("limit", query.limit.map(|limit| limit.to_string())),
         ];
-        for (name, value) in pairs.into_iter().filter_map(|(name, value)| Some((name, value?))) {
-            url.query_pairs_mut().append_pair(name, &value);
-        }
-        self.answer(self.http.get(url)).await
+        self.answer(self.http.get(with_query(self.url(&["v1", "dead-letters"]), pairs))).await
     }
 
     /// One dead letter.
@@ -130,6 +184,10 @@ impl Admin {
     /// Drops a dead letter for good.
     pub async fn delete_dead_letter(&self, id: i64) -> Result<(), AdminError> {
         self.done(self.http.delete(self.dead_letter(id, &[]))).await
+    }
+
+    fn group(&self, topic: &str, group: &str, action: &[&str]) -> Url {
+        self.url(&[&["v1", "topics", topic, "groups", group], action].concat())
     }
 
     fn dead_letter(&self, id: i64, action: &[&str]) -> Url {
@@ -176,6 +234,14 @@ impl Admin {
             Err(error) => Err(foreign(error.to_string())),
         }
     }
+}
+
+/// An address with those parameters that have a value.
+fn with_query<const N: usize>(mut url: Url, pairs: [(&str, Option<String>); N]) -> Url {
+    for (name, value) in pairs.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+        url.query_pairs_mut().append_pair(name, &value);
+    }
+    url
 }
 
 /// The cause at the bottom of an error: "connection refused" rather than "error sending request".

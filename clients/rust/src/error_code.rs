@@ -94,6 +94,8 @@ error_codes! {
     UnknownGroup = "unknown_group", Refused, 404;
     /// The group exists with other settings than the ones asked for.
     GroupMismatch = "group_mismatch", Refused, 409;
+    /// The group has members; it goes only if the request insists.
+    GroupHasMembers = "group_has_members", Refused, 409;
     /// The session takes part in that group already.
     AlreadySubscribed = "already_subscribed", Refused, 409;
     /// The session has no subscription of that number.

@@ -7,12 +7,13 @@
 //! | `name` | the rule for the names of topics and groups |
 //! | [`topic`] | topic names and settings, and how a topic is described |
 //! | [`group`] | group names |
+//! | [`group_api`] | groups, lanes and brokers as HTTP carries them |
 //! | [`message`] | messages as HTTP and JSON carry them |
 //! | [`dead_letter`] | messages that a group has given up |
 //! | [`routing`] | which partition a message belongs to: a pure function of the message |
 //! | [`wire`] | the frames of the socket, in both encodings: the only implementation of the protocol |
 //! | [`client`] | publish, subscribe, tail over one connection that comes back by itself |
-//! | [`admin`] | topics and dead letters over HTTP |
+//! | [`admin`] | topics, groups, lanes and dead letters over HTTP |
 //!
 //! # Publish and subscribe
 //!
@@ -79,6 +80,7 @@ pub mod client;
 pub mod dead_letter;
 pub mod error_code;
 pub mod group;
+pub mod group_api;
 pub mod message;
 mod name;
 pub mod problem;

@@ -122,6 +122,60 @@ impl CreateTopic {
     }
 }
 
+/// What to change: `PATCH /v1/topics/{topic}`. What is left out stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AlterTopic {
+    /// More than it has. Keys and transaction ids that are routed by hash may land elsewhere from then on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<u32>,
+    /// Largest payload of one message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload_bytes_max: Option<u32>,
+    /// Messages older than this may be dropped; `null`: kept for ever.
+    #[serde(default, skip_serializing_if = "Retention::is_left")]
+    pub retention_age_ms: Retention,
+    /// The oldest messages are dropped while the topic stores more than this; `null`: kept.
+    #[serde(default, skip_serializing_if = "Retention::is_left")]
+    pub retention_bytes: Retention,
+    /// How long a transaction id is remembered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dedup_window_ms: Option<u64>,
+}
+
+/// What becomes of a bound on what a topic keeps. On the wire: absent, `null` or a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Retention {
+    /// It stays as it is.
+    #[default]
+    Leave,
+    /// There is none any more.
+    None,
+    /// This is it.
+    Bound(u64),
+}
+
+impl Retention {
+    fn is_left(&self) -> bool {
+        *self == Self::Leave
+    }
+}
+
+impl Serialize for Retention {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Leave | Self::None => serializer.serialize_none(),
+            Self::Bound(bound) => serializer.serialize_u64(*bound),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Retention {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Option::<u64>::deserialize(deserializer)?.map_or(Self::None, Self::Bound))
+    }
+}
+
 /// A topic with its settings, as listed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopicDescription {

@@ -11,16 +11,16 @@ use crate::broker::appender::CommitError;
 use crate::broker::reader::ReadError;
 use crate::ids::{BrokerId, Epoch, GroupId, Offset, PartitionId, SessionId};
 use crate::limits::{CATCH_UP_BYTES, CATCH_UP_MESSAGES, EFFECT_RETRY_PAUSE};
-use crate::store::Error;
-use crate::store::groups::GroupView;
+use crate::store::groups::{GroupSettings, GroupView};
 use crate::store::lanes::{DeadLetter, Fence, LaneRow, ResumeAt, Settled, Settlement};
 use crate::store::messages::{Message, ReadLimit};
+use crate::store::{Error, Store};
 
 /// What comes back to the loop.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// The lanes as they are; `None`: the group is gone.
-    Listed(Result<Option<Vec<LaneRow>>, Error>),
+    /// The group as it is; `None`: it is gone.
+    Listed(Result<Option<Listed>, Error>),
     Acquired {
         broker_id: BrokerId,
         result: Result<Vec<ResumeAt>, Error>,
@@ -54,6 +54,13 @@ pub(super) enum Event {
     Left {
         session_id: SessionId,
     },
+}
+
+/// What a look finds.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub settings: GroupSettings,
+    pub lanes: Vec<LaneRow>,
 }
 
 /// What a settlement was about.
@@ -104,14 +111,18 @@ impl Effects {
                 metrics.rebalances.inc_by(u64::from(!wants.is_empty()));
                 wants
             };
-            Event::Listed(store.groups_assign(group_id, drain, decide).await)
+            let lanes = store.groups_assign(group_id, drain, decide).await;
+            Event::Listed(listed(&store, group_id, lanes).await)
         });
     }
 
     /// Looks at the lanes as they are.
     pub fn list(&self) {
         let (store, group_id) = (self.surroundings.store.clone(), self.group_id);
-        self.spawn(async move { Event::Listed(store.lanes_list(group_id).await.map(Some)) });
+        self.spawn(async move {
+            let lanes = store.lanes_list(group_id).await.map(Some);
+            Event::Listed(listed(&store, group_id, lanes).await)
+        });
     }
 
     /// Acquires free lanes for our sessions; `held` are lanes that they hold already, and only have to be read.
@@ -208,6 +219,17 @@ impl Effects {
             Event::Left { session_id }
         });
     }
+}
+
+/// The settings beside the lanes: an operator may have changed them.
+async fn listed(
+    store: &Store,
+    group_id: GroupId,
+    lanes: Result<Option<Vec<LaneRow>>, Error>,
+) -> Result<Option<Listed>, Error> {
+    let Some(lanes) = lanes? else { return Ok(None) };
+    let settings = store.groups_settings(group_id).await?;
+    Ok(settings.map(|settings| Listed { settings, lanes }))
 }
 
 /// A message that the group gives up, to be read before it is written down.

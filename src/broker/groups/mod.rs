@@ -23,7 +23,7 @@ mod lane;
 mod ranges;
 mod reconcile;
 pub mod settings;
-mod start;
+pub(super) mod start;
 mod task;
 
 use std::collections::HashMap;

@@ -13,7 +13,7 @@ use laneway_client::wire::{
 };
 use tokio::sync::oneshot;
 
-use super::effects::{GiveUp, Settling};
+use super::effects::{GiveUp, Listed, Settling};
 use super::lane::{Gate, Lane};
 use super::ranges::Ranges;
 use super::task::{GroupTask, Held, Look, Member};
@@ -23,6 +23,7 @@ use crate::broker::outbox::Outbox;
 use crate::ids::{BrokerId, Offset, PartitionId, SessionId};
 use crate::limits::EFFECT_RETRY_PAUSE;
 use crate::store::Error;
+use crate::store::groups::GroupSettings;
 use crate::store::lanes::{Fence, LaneRow, Release, ResumeAt, Settlement};
 
 impl GroupTask {
@@ -175,10 +176,13 @@ impl GroupTask {
         members.into_iter().for_each(|session_id| self.enter_if_moved(session_id));
     }
 
-    pub(super) fn on_listed(&mut self, result: Result<Option<Vec<LaneRow>>, Error>) {
+    pub(super) fn on_listed(&mut self, result: Result<Option<Listed>, Error>) {
         self.looked();
         let rows = match result {
-            Ok(Some(rows)) if !rows.is_empty() => rows,
+            Ok(Some(listed)) if !listed.lanes.is_empty() => {
+                self.on_settings(listed.settings);
+                listed.lanes
+            }
             Ok(Some(_) | None) => return self.on_gone(),
             Err(error) => {
                 tracing::debug!(%error, "the lanes of a group are looked at again in a moment");
@@ -218,6 +222,30 @@ impl GroupTask {
         if !free.is_empty() || !ours.is_empty() {
             self.looking = true;
             self.effects.acquire(broker_id, free, ours);
+        }
+    }
+
+    /// An operator may have changed the settings: deadlines are counted anew, and what has blocked a lane gets another try.
+    fn on_settings(&mut self, settings: GroupSettings) {
+        if self.group.settings == settings {
+            return;
+        }
+        tracing::info!(
+            group.name = self.name,
+            topic.name = self.topic.name,
+            ?settings,
+            "group settings changed"
+        );
+        self.group.settings = settings;
+        let lanes: Vec<PartitionId> = self.lanes.keys().copied().collect();
+        for partition_id in lanes {
+            if let Some(held) =
+                self.lanes.get_mut(&partition_id).filter(|held| held.lane.gate == Gate::Blocked)
+            {
+                held.lane.gate = Gate::Open;
+            }
+            self.set_timer(partition_id);
+            self.pump_lane(partition_id);
         }
     }
 

@@ -1,0 +1,137 @@
+//! What operators change about groups: settings, positions, and whether there is one at all.
+//!
+//! Locks: the group row, then lanes by id, each before the statement that depends on it. A change is told by the hint that
+//! everybody who serves the group listens to.
+
+use super::error::{Effect, Error};
+use super::groups::{FailurePolicy, FirstOffset, GROUPS_HINT, GROUPS_LOCK, LANES_ADD, MEMBERS_LIST};
+use super::query::query;
+use super::{Store, retry};
+use crate::ids::{Epoch, GroupId, Offset};
+
+query!(GROUPS_ALTER = "groups_alter"[INT8, INT8, INT4, INT8, FLOAT8, INT8, TEXT]);
+query!(GROUPS_CLOSE = "groups_close"[INT8]);
+query!(GROUPS_DELETE = "groups_delete"[INT8]);
+query!(LANES_CLOSE = "lanes_close"[INT8]);
+query!(LANES_HOLD = "lanes_hold"[INT8, INT8_ARRAY]);
+query!(LANES_SEEK = "lanes_seek"[INT8, INT8_ARRAY, INT8_ARRAY]);
+
+/// New settings of a group; what is absent stays as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct GroupChanges {
+    pub ack_deadline_ms: Option<u64>,
+    pub max_attempts: Option<u32>,
+    pub backoff_base_ms: Option<u64>,
+    pub backoff_factor: Option<f64>,
+    pub backoff_cap_ms: Option<u64>,
+    pub on_failure: Option<FailurePolicy>,
+}
+
+/// What becomes of a group that still has members when it is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WithMembers {
+    /// It stays.
+    Refuse,
+    /// It goes, and they are told.
+    Force,
+}
+
+/// Whether a group was deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupDeleted {
+    Done,
+    /// It has this many members; nothing happened.
+    HasMembers(usize),
+    /// There is no such group (any more).
+    Unknown,
+}
+
+/// A lane that was moved to another offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sought {
+    /// The number of its partition.
+    pub partition: u32,
+    pub epoch: Epoch,
+    pub committed: Offset,
+}
+
+impl Store {
+    /// Changes settings and tells those who serve the group. `false`: the group is gone.
+    pub async fn groups_alter(&self, group_id: GroupId, changes: &GroupChanges) -> Result<bool, Error> {
+        let ms = |ms: Option<u64>| ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        let (deadline, base) = (ms(changes.ack_deadline_ms), ms(changes.backoff_base_ms));
+        let (cap, attempts) =
+            (ms(changes.backoff_cap_ms), changes.max_attempts.map(|attempts| attempts as i32));
+        let on_failure = changes.on_failure.map(FailurePolicy::as_str);
+        retry::contended(retry::Policy::CONTENDED, || async {
+            let mut connection = self.connection().await?;
+            let transaction = connection.begin().await?;
+            let params: super::connection::Params<'_> =
+                &[&group_id.0, &deadline, &attempts, &base, &changes.backoff_factor, &cap, &on_failure];
+            if transaction.execute(&GROUPS_ALTER, params).await? == 0 {
+                transaction.rollback().await?;
+                return Ok(false);
+            }
+            transaction.query(&GROUPS_HINT, &[&vec![group_id.0]], Effect::Possible).await?;
+            transaction.commit().await?;
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Deletes a group with its members, lanes and commits. Its dead letters stay.
+    pub async fn groups_delete(&self, group_id: GroupId, with: WithMembers) -> Result<GroupDeleted, Error> {
+        retry::contended(retry::Policy::CONTENDED, || async {
+            let mut connection = self.connection().await?;
+            let transaction = connection.begin().await?;
+            if transaction.query_opt(&GROUPS_CLOSE, &[&group_id.0], Effect::None).await?.is_none() {
+                transaction.rollback().await?;
+                return Ok(GroupDeleted::Unknown);
+            }
+            let members = transaction.query(&MEMBERS_LIST, &[&group_id.0], Effect::None).await?.len();
+            if members > 0 && with == WithMembers::Refuse {
+                transaction.rollback().await?;
+                return Ok(GroupDeleted::HasMembers(members));
+            }
+            transaction.query(&LANES_CLOSE, &[&group_id.0], Effect::None).await?;
+            transaction.execute(&GROUPS_DELETE, &[&group_id.0]).await?;
+            transaction.query(&GROUPS_HINT, &[&vec![group_id.0]], Effect::Possible).await?;
+            transaction.commit().await?;
+            Ok(GroupDeleted::Done)
+        })
+        .await
+    }
+
+    /// Moves lanes to other offsets, whoever holds them: a `None` offset is after the newest message. Their holders lose
+    /// them, and those who are wanted acquire them at the new place. `None`: the group is gone.
+    pub async fn lanes_seek(
+        &self,
+        group_id: GroupId,
+        targets: &[FirstOffset],
+    ) -> Result<Option<Vec<Sought>>, Error> {
+        let partition_ids: Vec<i64> = targets.iter().map(|(partition_id, _)| partition_id.0).collect();
+        let offsets: Vec<Option<i64>> =
+            targets.iter().map(|(_, offset)| offset.map(|offset| offset.0)).collect();
+        retry::contended(retry::Policy::CONTENDED, || async {
+            let mut connection = self.connection().await?;
+            let transaction = connection.begin().await?;
+            if transaction.query_opt(&GROUPS_LOCK, &[&group_id.0], Effect::None).await?.is_none() {
+                transaction.rollback().await?;
+                return Ok(None);
+            }
+            transaction.execute(&LANES_ADD, &[&group_id.0]).await?;
+            transaction.query(&LANES_HOLD, &[&group_id.0, &partition_ids], Effect::None).await?;
+            let params: super::connection::Params<'_> = &[&group_id.0, &partition_ids, &offsets];
+            let rows = transaction.query(&LANES_SEEK, params, Effect::Possible).await?;
+            transaction.query(&GROUPS_HINT, &[&vec![group_id.0]], Effect::Possible).await?;
+            transaction.commit().await?;
+            let sought = |row: &tokio_postgres::Row| Sought {
+                partition: row.get::<_, i32>("number") as u32,
+                epoch: Epoch(row.get("epoch")),
+                committed: Offset(row.get("committed_offset")),
+            };
+            Ok(Some(rows.iter().map(sought).collect()))
+        })
+        .await
+    }
+}
