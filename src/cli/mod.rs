@@ -1,6 +1,10 @@
 //! The command line: one file per command. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
+mod access;
 mod bench;
+mod dead;
+mod group;
+mod lane;
 mod serve;
 mod signals;
 mod topic;
@@ -21,8 +25,14 @@ pub struct Cli {
 enum Command {
     /// Run a broker, on a private PostgreSQL unless a database is given
     Serve(serve::Serve),
-    /// Make, list, show and delete topics
+    /// Make, list, show, alter and delete topics
     Topic(topic::Topic),
+    /// List, show, alter, move and delete groups
+    Group(group::Group),
+    /// See who holds which partition for which group
+    Lane(lane::Lane),
+    /// List, show, replay and drop dead letters
+    Dead(dead::Dead),
     /// Measure this machine: ratios to the raw insert of the same run
     Bench(bench::Bench),
 }
@@ -41,6 +51,9 @@ pub fn run() -> ExitCode {
         match cli.command {
             Command::Serve(command) => command.run().await,
             Command::Topic(command) => command.run().await,
+            Command::Group(command) => command.run().await,
+            Command::Lane(command) => command.run().await,
+            Command::Dead(command) => command.run().await,
             Command::Bench(command) => command.run().await,
         }
     });

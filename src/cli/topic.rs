@@ -1,24 +1,18 @@
-//! `laneway topic`: make, list, show and delete topics, through the broker's HTTP API.
-
-use std::io::{BufRead, IsTerminal as _};
+//! `laneway topic`: make, list, show, alter and delete topics, through the broker's HTTP API.
 
 use clap::{Args, Subcommand};
-use comfy_table::Table;
-use comfy_table::presets::NOTHING;
 use laneway_client::Admin;
-use laneway_client::admin::DEFAULT_URL;
-use laneway_client::topic::{CreateTopic, TopicDescription, TopicDetail};
+use laneway_client::topic::{
+    AlterTopic, CreateTopic, PartitionDescription, Retention, TopicDescription, TopicDetail,
+};
 
-use super::{Failure, print_json};
+use super::Failure;
+use super::access::{Access, ask, print_table};
 
 #[derive(Debug, Args)]
 pub(super) struct Topic {
-    /// The broker
-    #[arg(long, global = true, env = "LANEWAY_URL", default_value = DEFAULT_URL, value_name = "URL")]
-    url: String,
-    /// One JSON document on standard output
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    access: Access,
     #[command(subcommand)]
     action: Action,
 }
@@ -37,6 +31,10 @@ enum Action {
         /// Its name
         name: String,
     },
+    /// Change settings of a topic, or add partitions
+    #[command(after_help = "Examples:\n  laneway topic alter orders --partitions 16\n  \
+        laneway topic alter audit --retention-age 30d --retention-bytes none")]
+    Alter(Alter),
     /// Delete a topic with everything in it
     #[command(after_help = "Examples:\n  laneway topic delete orders\n  laneway topic delete orders --yes")]
     Delete {
@@ -72,43 +70,94 @@ struct Create {
     dedup_window: Option<humantime::Duration>,
 }
 
+#[derive(Debug, Args)]
+struct Alter {
+    /// Its name
+    name: String,
+    #[command(flatten)]
+    changes: Changes,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+struct Changes {
+    /// More than it has; keys may land in other partitions from then on
+    #[arg(long, value_name = "N")]
+    partitions: Option<u32>,
+    /// Largest payload of one message, in bytes
+    #[arg(long, value_name = "BYTES")]
+    payload_bytes_max: Option<u32>,
+    /// Drop segments whose messages are all older, like 7d or 12h; none: keep for ever
+    #[arg(long, value_name = "DURATION|none", value_parser = retention_age)]
+    retention_age: Option<Retention>,
+    /// Drop the oldest segments while the topic stores more; none: keep
+    #[arg(long, value_name = "BYTES|none", value_parser = retention_bytes)]
+    retention_bytes: Option<Retention>,
+    /// How long a transaction id is remembered, like 1h
+    #[arg(long, value_name = "DURATION")]
+    dedup_window: Option<humantime::Duration>,
+}
+
 impl Topic {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let admin = Admin::new(&self.url)?;
+        let (access, admin) = (&self.access, self.access.admin()?);
         match self.action {
             Action::Create(create) => {
                 let made = admin.create_topic(&create.request()).await?;
-                match self.json {
-                    true => print_json(&made)?,
-                    false => println!("made topic {} with {}", made.topic.name, partitions(&made.topic)),
-                }
+                access.print(&made, |made| {
+                    println!("made topic {} with {}", made.topic.name, partitions(&made.topic))
+                })
             }
-            Action::List => {
-                let topics = list(&admin).await?;
-                match self.json {
-                    true => print_json(&topics)?,
-                    false => print_list(&topics),
-                }
-            }
-            Action::Show { name } => {
-                let detail = admin.show_topic(&name).await?;
-                match self.json {
-                    true => print_json(&detail)?,
-                    false => print_detail(&detail),
-                }
+            Action::List => access.print(&list(&admin).await?, |topics| print_list(topics)),
+            Action::Show { name } => access.print(&admin.show_topic(&name).await?, print_detail),
+            Action::Alter(Alter { name, changes }) => {
+                access.print(&admin.alter_topic(&name, &changes.request()).await?, print_detail)
             }
             Action::Delete { name, yes } => {
                 if !yes {
-                    ask(&name)?;
+                    ask(
+                        &format!("Delete topic {name} with everything in it?"),
+                        &format!("topic {name} goes with everything in it"),
+                    )?;
                 }
                 admin.delete_topic(&name).await?;
-                match self.json {
-                    true => print_json(&serde_json::json!({ "deleted": name }))?,
-                    false => println!("deleted topic {name}"),
-                }
+                let deleted = serde_json::json!({ "deleted": name });
+                access.print(&deleted, |_| println!("deleted topic {name}"))
             }
         }
-        Ok(())
+    }
+}
+
+impl Changes {
+    fn request(&self) -> AlterTopic {
+        AlterTopic {
+            partitions: self.partitions,
+            payload_bytes_max: self.payload_bytes_max,
+            retention_age_ms: self.retention_age.unwrap_or_default(),
+            retention_bytes: self.retention_bytes.unwrap_or_default(),
+            dedup_window_ms: self.dedup_window.map(|window| window.as_millis() as u64),
+        }
+    }
+}
+
+/// `none`, or a duration.
+fn retention_age(text: &str) -> Result<Retention, String> {
+    match text {
+        "none" => Ok(Retention::None),
+        text => match text.parse::<humantime::Duration>() {
+            Ok(age) => Ok(Retention::Bound(age.as_millis() as u64)),
+            Err(error) => Err(error.to_string()),
+        },
+    }
+}
+
+/// `none`, or a number of bytes.
+fn retention_bytes(text: &str) -> Result<Retention, String> {
+    match text {
+        "none" => Ok(Retention::None),
+        text => {
+            text.parse().map(Retention::Bound).map_err(|error: std::num::ParseIntError| error.to_string())
+        }
     }
 }
 
@@ -124,28 +173,6 @@ impl Create {
             dedup_window_ms: self.dedup_window.map(|window| window.as_millis() as u64),
         }
     }
-}
-
-/// Asks on the terminal; without one there is nobody to ask.
-fn ask(name: &str) -> Result<(), Failure> {
-    let input = std::io::stdin();
-    if !input.is_terminal() {
-        let refusal =
-            format!("topic {name} goes with everything in it: say --yes, or use a terminal to be asked");
-        return Err(refusal.into());
-    }
-    eprint!("Delete topic {name} with everything in it? [y/N] ");
-    match agrees(input.lock())? {
-        true => Ok(()),
-        false => Err("nothing was deleted".into()),
-    }
-}
-
-/// Only a clear yes is one.
-fn agrees(mut input: impl BufRead) -> std::io::Result<bool> {
-    let mut line = String::new();
-    input.read_line(&mut line)?;
-    Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 async fn list(admin: &Admin) -> Result<Vec<TopicDescription>, Failure> {
@@ -165,17 +192,10 @@ fn print_list(topics: &[TopicDescription]) {
     if topics.is_empty() {
         return println!("no topics yet: make one with `laneway topic create NAME`");
     }
-    let mut table = Table::new();
-    table.load_preset(NOTHING).set_header(["TOPIC", "PARTITIONS", "RETENTION", "CREATED"]);
-    for topic in topics {
-        table.add_row([
-            topic.name.clone(),
-            topic.partitions.to_string(),
-            retention(topic),
-            topic.created_at.clone(),
-        ]);
-    }
-    println!("{table}");
+    let row = |topic: &TopicDescription| {
+        [topic.name.clone(), topic.partitions.to_string(), retention(topic), topic.created_at.clone()]
+    };
+    print_table(["TOPIC", "PARTITIONS", "RETENTION", "CREATED"], topics.iter().map(row));
 }
 
 fn partitions(topic: &TopicDescription) -> String {
@@ -200,36 +220,15 @@ fn print_detail(detail: &TopicDetail) {
     let topic = &detail.topic;
     println!("topic {}, made {}", topic.name, topic.created_at);
     println!("  payload at most {} bytes, kept {}", topic.payload_bytes_max, retention(topic));
-    let mut table = Table::new();
-    table.load_preset(NOTHING).set_header(["PARTITION", "START", "NEXT", "BYTES", "LAST PUBLISHED"]);
-    for partition in &detail.partition_details {
-        table.add_row([
+    let row = |partition: &PartitionDescription| {
+        [
             partition.partition.to_string(),
             partition.start_offset.to_string(),
             partition.next_offset.to_string(),
             partition.stored_bytes.to_string(),
             partition.last_published_at.clone().unwrap_or_else(|| "never".into()),
-        ]);
-    }
-    println!("{table}");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_clear_yes_deletes() {
-        for (line, expected) in [
-            ("y\n", true),
-            ("YES\n", true),
-            (" y \r\n", true),
-            ("", false),
-            ("\n", false),
-            ("n\n", false),
-            ("yep", false),
-        ] {
-            assert_eq!(agrees(line.as_bytes()).unwrap(), expected, "{line:?}");
-        }
-    }
+        ]
+    };
+    let names = ["PARTITION", "START", "NEXT", "BYTES", "LAST PUBLISHED"];
+    print_table(names, detail.partition_details.iter().map(row));
 }

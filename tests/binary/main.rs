@@ -8,6 +8,7 @@
 //! | `crash` | kills in mid-flush, with every answer accounted for |
 //! | `http_routes`, `http_values`, `http_refusals` | the HTTP API, route by route and mistake by mistake |
 //! | `groups_http` | groups, lanes and brokers over HTTP, while members are there |
+//! | `operator` | `laneway group`, `lane`, `dead` and `topic alter`; the views for psql |
 //! | `topic_delete`, `dead_letters` | topics and messages on their way out |
 //! | `pooler`, `tls`, `store` | how the store reaches its database |
 //! | `bench`, `source` | measurements; which PostgreSQL the tests use |
@@ -31,6 +32,7 @@ mod http_refusals;
 mod http_routes;
 mod http_values;
 mod lifecycle;
+mod operator;
 mod pooler;
 mod refusals;
 mod source;

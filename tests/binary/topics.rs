@@ -7,13 +7,13 @@ use crate::home::Home;
 use crate::web::Web;
 
 /// Standard output is one JSON document and nothing else.
-fn document(said: &Said) -> Value {
+pub fn document(said: &Said) -> Value {
     assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{}", said.stdout);
     serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {}", said.stdout))
 }
 
 /// One sentence on standard error, nothing on standard output.
-fn sentence(said: &Said, code: i32) -> String {
+pub fn sentence(said: &Said, code: i32) -> String {
     assert_eq!((said.code, said.stdout.as_str()), (code, ""), "{}", said.stderr);
     assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
     said.stderr.strip_prefix("laneway: ").expect("it says who speaks").trim_end().to_owned()

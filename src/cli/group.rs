@@ -1,0 +1,260 @@
+//! `laneway group`: list, show, alter, move and delete groups, through the broker's HTTP API.
+
+use clap::{Args, Subcommand};
+use laneway_client::group_api::{GroupDescription, GroupDetail, GroupQuery, Seek, Sought};
+use laneway_client::wire::{OnFailure, Start, WantedSettings};
+use laneway_client::{Admin, admin::AdminError};
+
+use super::Failure;
+use super::access::{Access, ask, print_table};
+use super::lane;
+
+#[derive(Debug, Args)]
+pub(super) struct Group {
+    #[command(flatten)]
+    access: Access,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List groups
+    #[command(after_help = "Examples:\n  laneway group list\n  laneway group list --topic orders --json")]
+    List {
+        /// Of this topic only
+        #[arg(long)]
+        topic: Option<String>,
+    },
+    /// Show a group: its settings, its members, its lanes and how far they are behind
+    #[command(after_help = "Example:\n  laneway group show orders billing")]
+    Show(Which),
+    /// Change settings of a group, for all its members, at once
+    #[command(
+        after_help = "Examples:\n  laneway group alter orders billing --max-attempts 10 --ack-deadline 2m\n  \
+        laneway group alter orders billing --on-failure skip"
+    )]
+    Alter {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Move a group to another place; members go on from there at once
+    #[command(after_help = "Examples:\n  laneway group seek orders billing --to earliest\n  \
+        laneway group seek orders billing --to 2026-11-16T06:00:00Z\n  \
+        laneway group seek orders billing --to 1042 --partition 3 --partition 7")]
+    Seek {
+        #[command(flatten)]
+        which: Which,
+        /// earliest, latest, a time like 2026-11-16T06:00:00Z, or an offset
+        #[arg(long, value_name = "WHERE", value_parser = start)]
+        to: Start,
+        /// Only this partition; may be given more than once
+        #[arg(long, value_name = "N")]
+        partition: Vec<u32>,
+    },
+    /// Delete a group with everything that it has committed; its dead letters stay
+    #[command(after_help = "Examples:\n  laneway group delete orders billing --yes\n  \
+        laneway group delete orders billing --yes --force")]
+    Delete {
+        #[command(flatten)]
+        which: Which,
+        /// Even if it has members: they are told that it is gone
+        #[arg(long)]
+        force: bool,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Which {
+    /// The topic that it consumes
+    topic: String,
+    /// Its name
+    group: String,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+struct Settings {
+    /// How long the oldest unacknowledged message of a lane may take, like 60s
+    #[arg(long, value_name = "DURATION")]
+    ack_deadline: Option<humantime::Duration>,
+    /// Attempts before --on-failure decides
+    #[arg(long, value_name = "N")]
+    max_attempts: Option<u32>,
+    /// Pause after the first failure, like 500ms
+    #[arg(long, value_name = "DURATION")]
+    backoff_base: Option<humantime::Duration>,
+    /// By how much the pause grows with each further failure
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    backoff_factor: Option<f64>,
+    /// Longest pause, like 1m
+    #[arg(long, value_name = "DURATION")]
+    backoff_cap: Option<humantime::Duration>,
+    /// dead_letter: keep the message aside; skip: go on without it; block: stop the lane
+    #[arg(long, value_name = "POLICY", value_parser = on_failure)]
+    on_failure: Option<OnFailure>,
+}
+
+impl Settings {
+    fn request(&self) -> WantedSettings {
+        let ms = |duration: Option<humantime::Duration>| duration.map(|duration| duration.as_millis() as u64);
+        WantedSettings {
+            ack_deadline_ms: ms(self.ack_deadline),
+            max_attempts: self.max_attempts,
+            backoff_base_ms: ms(self.backoff_base),
+            backoff_factor: self.backoff_factor,
+            backoff_cap_ms: ms(self.backoff_cap),
+            on_failure: self.on_failure,
+        }
+    }
+}
+
+impl Group {
+    pub(super) async fn run(self) -> Result<(), Failure> {
+        let (access, admin) = (&self.access, self.access.admin()?);
+        match self.action {
+            Action::List { topic } => access.print(&list(&admin, topic).await?, |groups| print_list(groups)),
+            Action::Show(Which { topic, group }) => {
+                access.print(&admin.show_group(&topic, &group).await?, print_detail)
+            }
+            Action::Alter { which: Which { topic, group }, settings } => {
+                let altered = admin.alter_group(&topic, &group, &settings.request()).await?;
+                access.print(&altered, |altered| print_settings(&altered.group))
+            }
+            Action::Seek { which: Which { topic, group }, to, partition } => {
+                let partitions = (!partition.is_empty()).then_some(partition);
+                let sought = admin.seek_group(&topic, &group, &Seek { to, partitions }).await?;
+                access.print(&sought, print_sought)
+            }
+            Action::Delete { which: Which { topic, group }, force, yes } => {
+                if !yes {
+                    ask(
+                        &format!(
+                            "Delete group {group} of topic {topic} with everything that it has committed?"
+                        ),
+                        &format!("group {group} goes with everything that it has committed"),
+                    )?;
+                }
+                match force {
+                    true => admin.delete_group_with_members(&topic, &group).await?,
+                    false => admin.delete_group(&topic, &group).await?,
+                }
+                let deleted = serde_json::json!({ "topic": topic, "deleted": group });
+                access.print(&deleted, |_| println!("deleted group {group} of topic {topic}"))
+            }
+        }
+    }
+}
+
+async fn list(admin: &Admin, topic: Option<String>) -> Result<Vec<GroupDescription>, AdminError> {
+    let mut query = GroupQuery { topic, ..GroupQuery::default() };
+    let mut groups = Vec::new();
+    loop {
+        let page = admin.list_groups(&query).await?;
+        groups.extend(page.groups);
+        match page.next {
+            Some(next) => query.after = Some(next),
+            None => return Ok(groups),
+        }
+    }
+}
+
+fn print_list(groups: &[GroupDescription]) {
+    if groups.is_empty() {
+        return println!("no groups yet: the first subscriber of a group makes it");
+    }
+    let row = |group: &GroupDescription| {
+        let members = group.members.to_string();
+        let policy = group.settings.on_failure.as_str().to_owned();
+        [group.topic.clone(), group.group.clone(), members, policy, group.created_at.clone()]
+    };
+    print_table(["TOPIC", "GROUP", "MEMBERS", "ON FAILURE", "CREATED"], groups.iter().map(row));
+}
+
+fn print_settings(group: &GroupDescription) {
+    let settings = &group.settings;
+    println!("group {} of topic {}, made {}", group.group, group.topic, group.created_at);
+    println!(
+        "  ack within {} ms, at most {} attempts, then {}",
+        settings.ack_deadline_ms,
+        settings.max_attempts,
+        settings.on_failure.as_str()
+    );
+    println!(
+        "  backoff {} ms, times {}, at most {} ms",
+        settings.backoff_base_ms, settings.backoff_factor, settings.backoff_cap_ms
+    );
+}
+
+fn print_detail(detail: &GroupDetail) {
+    print_settings(&detail.group);
+    println!();
+    match detail.member_details.is_empty() {
+        true => println!("no members"),
+        false => print_table(
+            ["MEMBER", "BROKER", "JOINED", "PARTITIONS"],
+            detail.member_details.iter().map(|member| {
+                let partitions: Vec<String> = member.partitions.iter().map(ToString::to_string).collect();
+                let (session, broker) = (member.session.clone(), member.broker.clone());
+                [session, broker, member.joined_at.clone(), partitions.join(",")]
+            }),
+        ),
+    }
+    println!();
+    lane::print_lanes(&detail.lanes);
+}
+
+fn print_sought(sought: &Sought) {
+    let row = |lane: &laneway_client::group_api::SoughtLane| {
+        [lane.partition.to_string(), lane.committed_offset.to_string(), lane.epoch.to_string()]
+    };
+    print_table(["PARTITION", "GOES ON AT", "EPOCH"], sought.lanes.iter().map(row));
+}
+
+/// A place in a topic, as people write it.
+fn start(text: &str) -> Result<Start, String> {
+    match text {
+        "earliest" => return Ok(Start::Earliest),
+        "latest" => return Ok(Start::Latest),
+        _ => {}
+    }
+    match (text.parse::<u64>(), text.parse::<jiff::Timestamp>()) {
+        (Ok(offset), _) => i64::try_from(offset).map(Start::Offset).map_err(|error| error.to_string()),
+        (Err(_), Ok(at)) => Ok(Start::At(at.to_string())),
+        (Err(_), Err(_)) => {
+            Err("say earliest, latest, a time like 2026-11-16T06:00:00Z, or an offset".into())
+        }
+    }
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor: f64 = text.parse().map_err(|_| "it is a number".to_owned())?;
+    if factor.is_finite() { Ok(factor) } else { Err("it is a finite number".into()) }
+}
+
+fn on_failure(text: &str) -> Result<OnFailure, String> {
+    let all = [OnFailure::DeadLetter, OnFailure::Skip, OnFailure::Block];
+    let found = all.into_iter().find(|policy| policy.as_str() == text);
+    found.ok_or_else(|| "say dead_letter, skip or block".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_word_an_offset_or_a_time() {
+        assert_eq!(start("earliest"), Ok(Start::Earliest));
+        assert_eq!(start("latest"), Ok(Start::Latest));
+        assert_eq!(start("1042"), Ok(Start::Offset(1042)));
+        assert_eq!(start("2026-11-16T06:00:00+02:00"), Ok(Start::At("2026-11-16T04:00:00Z".into())));
+        for wrong in ["", "-1", "middle", "2026-11-16", "9223372036854775808"] {
+            assert!(start(wrong).is_err(), "{wrong}");
+        }
+    }
+}
