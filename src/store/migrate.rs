@@ -45,6 +45,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     3 "0003_create_deduplication",
     4 "0004_create_trace_index",
     5 "0005_create_groups",
+    6 "0006_create_views",
 ];
 
 /// Why the schema could not be brought up to date.
