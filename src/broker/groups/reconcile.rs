@@ -243,6 +243,7 @@ impl GroupTask {
                 self.lanes.get_mut(&partition_id).filter(|held| held.lane.gate == Gate::Blocked)
             {
                 held.lane.gate = Gate::Open;
+                self.surroundings.metrics.lanes_in("blocked").dec();
             }
             self.set_timer(partition_id);
             self.pump_lane(partition_id);
