@@ -165,6 +165,9 @@ pub const CATCH_UP_READS_MAX: usize = 4;
 pub const CATCH_UP_MESSAGES: u32 = 2_000;
 /// Bytes of one such read.
 pub const CATCH_UP_BYTES: u64 = 2 << 20;
+/// Settlements of lanes and moves of members at once: half of a small pool, so that a crowd that leaves does not keep those
+/// out who come.
+pub const SETTLEMENTS_MAX: usize = 4;
 /// What was read for a lane and could not be sent at once is kept up to this size.
 pub const FETCHED_BYTES_KEPT: usize = 64 << 10;
 /// Pause before something that the database did not take is tried again.

@@ -121,6 +121,7 @@ impl Assembled {
             lease: lease.clone(),
             hints: hints.clone(),
             catch_up: groups::Groups::catch_up_budget(),
+            settling: groups::Groups::settling_budget(),
             drain: settings.drain,
             metrics: metrics.clone(),
         });

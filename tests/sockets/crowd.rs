@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::Bus;
-use crate::harness::socket::{BOTH, Seen, Socket, ack};
+use crate::harness::socket::{BOTH, Seen, Socket, ack, subscribe};
 use crate::harness::wait::until_within;
 
 const PARTITIONS: u32 = 64;
@@ -59,7 +59,9 @@ impl Witness {
 async fn live(address: &str, seed: u64, witness: &Mutex<Witness>, done: &AtomicUsize) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut socket = Socket::connect(address, BOTH[random.random_range(0..2)]).await;
-    socket.subscribe("crowd", "orders").await;
+    while let Err(error) = socket.subscribe_with(subscribe("crowd", "orders")).await {
+        assert_eq!(error.class, laneway_client::Class::Retry, "{error:?}"); // a busy machine
+    }
     let until = Instant::now() + Duration::from_millis(random.random_range(200..3_000));
     let mut waiting: HashMap<u64, (Batch, i64)> = HashMap::new();
     while Instant::now() < until && done.load(Ordering::Relaxed) < MESSAGES {

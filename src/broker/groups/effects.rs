@@ -195,8 +195,10 @@ impl Effects {
 
     /// Enters a member again, after the broker was buried and has a new id.
     pub fn enter(&self, broker_id: BrokerId, session_id: SessionId, resume_hash: Vec<u8>, terms: String) {
-        let (store, group_id) = (self.surroundings.store.clone(), self.group_id);
+        let Surroundings { store, settling, .. } = self.surroundings.clone();
+        let group_id = self.group_id;
         self.spawn(async move {
+            let _turn = settling.acquire().await;
             // `false`: this id was buried too, and the next one enters it.
             while let Err(error) =
                 store.members_join(group_id, session_id, broker_id, &resume_hash, &terms).await
@@ -210,8 +212,10 @@ impl Effects {
 
     /// Takes a member out of the tables, for as long as it takes: others wait for its share of the lanes.
     pub fn leave(&self, session_id: SessionId, broker_id: BrokerId) {
-        let (store, group_id) = (self.surroundings.store.clone(), self.group_id);
+        let Surroundings { store, settling, .. } = self.surroundings.clone();
+        let group_id = self.group_id;
         self.spawn(async move {
+            let _turn = settling.acquire().await;
             while let Err(error) = store.members_leave(group_id, session_id, broker_id).await {
                 tracing::debug!(%error, "a member leaves in a moment");
                 tokio::time::sleep(EFFECT_RETRY_PAUSE).await;
@@ -246,6 +250,7 @@ async fn settle(
     mut settlement: Settlement,
     give_up: Option<GiveUp>,
 ) -> Settled {
+    let _turn = surroundings.settling.acquire().await;
     let started = Instant::now();
     loop {
         let done = async {

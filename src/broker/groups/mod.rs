@@ -49,7 +49,7 @@ use super::outbox::Outbox;
 use super::reader::{ReadError, Reader};
 use super::topics::{TopicError, Topics};
 use crate::ids::{GroupId, SessionId};
-use crate::limits::{CATCH_UP_READS_MAX, GROUP_REQUESTS_MAX};
+use crate::limits::{CATCH_UP_READS_MAX, GROUP_REQUESTS_MAX, SETTLEMENTS_MAX};
 use crate::store::groups::{Group, GroupSettings};
 use crate::store::listen::Hints;
 use crate::store::topics::Topic;
@@ -229,6 +229,8 @@ pub(super) struct Surroundings {
     pub hints: Hints,
     /// Reads of lanes that are behind: a budget of their own.
     pub catch_up: Arc<Semaphore>,
+    /// Settlements and moves of members: a budget of their own, too.
+    pub settling: Arc<Semaphore>,
     /// How long a holder may finish when another session is to have its lane.
     pub drain: Duration,
     pub metrics: Arc<Metrics>,
@@ -244,6 +246,11 @@ pub struct Groups {
 impl Groups {
     pub(super) fn new(surroundings: Surroundings) -> Self {
         Self { surroundings, running: Arc::default() }
+    }
+
+    /// A budget for settlements.
+    pub(super) fn settling_budget() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(SETTLEMENTS_MAX))
     }
 
     /// A budget for reads of lanes that are behind.
