@@ -169,9 +169,7 @@ impl GroupTask {
         held.committing = false;
         match result {
             Ok(()) => {
-                if !held.releasing {
-                    held.on_stored();
-                }
+                held.on_stored();
                 if number - held.thinned_to >= COMMITS_PER_THINNING {
                     self.effects.thin(held.fence, held.thinned_to, number);
                     held.thinned_to = number;
@@ -315,7 +313,7 @@ impl GroupTask {
     /// A lane is free, with everything that was done of it.
     fn on_released(&mut self, partition_id: PartitionId, why: &'static str) {
         let confirms = self.lanes.get_mut(&partition_id).map(|held| {
-            held.on_stored();
+            held.durable = held.lane.position(); // as it was released: nothing has counted since
             std::mem::take(&mut held.confirms)
         });
         for (_, id) in confirms.into_iter().flatten() {

@@ -408,7 +408,6 @@ impl GroupTask {
         }
         held.releasing = true;
         settlement.commit.get_or_insert_with(|| held.lane.next_commit());
-        held.committing_at = held.lane.position();
         self.effects.settle(held.fence, settlement, give_up, Settling::Release { why });
     }
 
