@@ -32,10 +32,11 @@ pub enum Renewal {
 }
 
 impl Connection {
-    /// Begins a life.
-    pub async fn brokers_register(&self, broker_id: BrokerId, ttl: Duration) -> Result<(), Error> {
+    /// Begins a life. Returns how many others live.
+    pub async fn brokers_register(&self, broker_id: BrokerId, ttl: Duration) -> Result<usize, Error> {
         let ttl_ms = ttl.as_millis() as i64;
-        self.execute(&BROKERS_REGISTER, &[&broker_id.0, &ttl_ms]).await.map(|_| ())
+        let row = self.query_opt(&BROKERS_REGISTER, &[&broker_id.0, &ttl_ms], Effect::Possible).await?;
+        Ok(row.map_or(0, |row| row.get::<_, i64>("others") as usize))
     }
 
     /// Prolongs it.

@@ -118,10 +118,10 @@ impl Heartbeat {
             }
         }
         let (broker_id, started) = (BrokerId(uuid::Uuid::new_v4()), Instant::now());
-        connection.brokers_register(broker_id, self.ttl).await?;
+        let others = connection.brokers_register(broker_id, self.ttl).await?;
         tracing::info!(broker = %broker_id, "broker registered");
         self.broker_id = Some(broker_id);
-        self.keeper.renewed(broker_id, started, self.ttl, 1); // whether there are others, the first renewal tells
+        self.keeper.renewed(broker_id, started, self.ttl, others);
         Ok(())
     }
 

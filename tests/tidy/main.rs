@@ -102,8 +102,12 @@ fn the_postgres_driver_is_known_to_the_store_only() {
 #[test]
 fn data_flows_one_way() {
     let upwards = [
-        ("src/store/", ["crate::broker", "crate::server", "crate::cli", "crate::tasks"].as_slice()),
-        ("src/broker/", ["crate::server", "crate::cli", "axum"].as_slice()),
+        (
+            "src/store/",
+            ["crate::broker", "crate::session", "crate::server", "crate::cli", "crate::tasks"].as_slice(),
+        ),
+        ("src/broker/", ["crate::session", "crate::server", "crate::cli", "axum"].as_slice()),
+        ("src/session/", ["crate::server", "crate::cli"].as_slice()),
         ("src/postgres/", ["crate::broker", "crate::server", "crate::cli", "crate::store"].as_slice()),
         ("src/server/", ["crate::cli"].as_slice()),
     ];
