@@ -291,7 +291,7 @@ impl Opened {
                     let frame = Refusal::from(error).into_frame(None);
                     Box::new(ErrorFrame { subscription: Some(number), ..frame })
                 };
-                let subscribed = groups.adopt(subscription).await.map_err(again)?;
+                let subscribed = groups.subscribe(subscription).await.map_err(again)?;
                 Ok(GroupMember { number, group, topic, handle: subscribed.group })
             }
         };

@@ -37,10 +37,15 @@ struct Bus {
 
 impl Bus {
     async fn with_topic(topic: &str, partitions: u32) -> Self {
+        let bus = Self::start().await;
+        make_topic(&bus.server.address, topic, partitions).await;
+        bus
+    }
+
+    async fn start() -> Self {
         let database = TestDatabase::new().await;
         // What a test leaves in flight must not hold up its end for long.
         let server = Server::start(&["--database-url", &database.url, "--lane-drain", "2s"]).await;
-        make_topic(&server.address, topic, partitions).await;
         Self { database, server }
     }
 

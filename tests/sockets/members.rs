@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use laneway_client::wire::{
-    BrokerFrame, ClientFrame, Hello, Resume, ResumeOutcome, Subprotocol, Subscribe, Unsubscribe,
+    BrokerFrame, ClientFrame, CreditGrant, Hello, LaneReset, Resume, ResumeOutcome, Subprotocol, Subscribe,
+    Unsubscribe,
 };
 
 use crate::Bus;
 use crate::harness::Server;
+use crate::harness::quiet::seal;
 use crate::harness::socket::{BOTH, Socket, hello, offsets, quick_retries, subscribe};
+use crate::harness::wait::until;
 
 async fn lanes(socket: &mut Socket, count: usize) -> BTreeSet<u32> {
     let mut lanes = BTreeSet::new();
@@ -166,7 +169,8 @@ async fn a_lost_session_whose_message_waits_for_a_retry_does_not_stop_its_group(
     let batch = consumer.batch().await;
     consumer.nack(&batch, 0, "later").await.unwrap();
     consumer.cut();
-    tokio::time::sleep(Duration::from_millis(300)).await; // the retry is due while nobody is there
+    let due = "SELECT count(*) FROM laneway.attempt WHERE retry_at < clock_timestamp() - interval '100 ms'";
+    until("the retry is due while nobody is there", async || bus.database.number(due).await == 1).await;
     let mut other = bus.connect(Subprotocol::Json).await;
     other.subscribe("billing", "orders").await;
     let resume = Some(Resume { session: welcome.session, token: welcome.resume_token });
@@ -177,4 +181,57 @@ async fn a_lost_session_whose_message_waits_for_a_retry_does_not_stop_its_group(
     assert_eq!((offsets(&again), again.attempts.clone()), (vec![0], vec![(0, 1)]));
     back.ack_below(&again, 1).await.unwrap();
     bus.stop().await;
+}
+
+/// Lets retention drop all full segments of a topic of small ones. Returns where it starts now.
+async fn retain_little(bus: &Bus) -> i64 {
+    let start = "SELECT start_offset FROM laneway.partition";
+    let store = bus.database.store();
+    until("retention has dropped segments", async || {
+        seal(&store).await;
+        store.retention_pass().await.unwrap();
+        bus.database.number(start).await > 5
+    })
+    .await;
+    bus.database.number(start).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_that_retention_has_overtaken_is_granted_anew_with_the_range_that_is_lost() {
+    for subprotocol in BOTH {
+        let bus = Bus::start().await;
+        let topic = serde_json::json!({
+            "name": "orders", "partitions": 1, "segment_messages": 16, "retention_bytes": 1,
+        });
+        let answer =
+            reqwest::Client::new().post(bus.server.url("/v1/topics")).json(&topic).send().await.unwrap();
+        assert!(answer.status().is_success());
+        for first in [0, 10, 20, 30] {
+            bus.publish("orders", 0, first..first + 10).await;
+        }
+        // One holds the lane with little credit while it happens, another group has nobody there.
+        let few = CreditGrant { messages: 5, bytes: 1 << 20 };
+        let mut absent = bus.connect(subprotocol).await;
+        absent.subscribe_with(Subscribe { credit: few, ..subscribe("absent", "orders") }).await.unwrap();
+        let batch = absent.batch().await;
+        absent.ack_below(&batch, 3).await.unwrap();
+        absent.close().await;
+        let mut holder = bus.connect(subprotocol).await;
+        let wish = Subscribe { credit: few, ..subscribe("present", "orders") };
+        let subscription = holder.subscribe_with(wish).await.unwrap().subscription;
+        assert_eq!(holder.granted().await.reset, None);
+        let batch = holder.batch().await;
+        holder.ack_below(&batch, 5).await.unwrap();
+        let start = retain_little(&bus).await;
+        holder.credit(subscription, 100, 0).await;
+        let granted = holder.granted().await;
+        let lost = |from| Some(LaneReset { from, to: start, reason: "retention".into() });
+        assert_eq!((granted.epoch, granted.committed_offset, granted.reset), (2, start, lost(5)));
+        assert_eq!(offsets(&holder.batch().await), (start..40).collect::<Vec<_>>());
+        let mut back = bus.connect(subprotocol).await;
+        back.subscribe("absent", "orders").await;
+        let granted = back.granted().await;
+        assert_eq!((granted.committed_offset, granted.reset), (start, lost(3)));
+        bus.stop().await;
+    }
 }

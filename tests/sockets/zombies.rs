@@ -1,11 +1,9 @@
 //! Brokers that freeze or die: their lanes move after the ttl, and nothing they do afterwards counts.
 
-use std::time::Duration;
-
-use laneway_client::wire::{BrokerFrame, Subprotocol};
+use laneway_client::wire::{Ack, BrokerFrame, ClientFrame, Subprotocol};
 use nix::sys::signal::Signal;
 
-use crate::harness::socket::{Socket, make_topic, offsets};
+use crate::harness::socket::{Socket, ack, make_topic, offsets};
 use crate::harness::{Server, TestDatabase};
 
 async fn quick_broker(database: &TestDatabase) -> Server {
@@ -32,13 +30,10 @@ async fn a_frozen_broker_is_buried_and_what_its_sessions_acknowledge_afterwards_
     assert_eq!((granted.epoch, granted.committed_offset), (2, 1));
     assert_eq!(offsets(&heir.batch().await), [1, 2, 3], "the death of a broker makes nothing suspect");
     // The zombie wakes with an ack in its socket.
-    let zombie = tokio::spawn(async move {
-        let refused = victim.ack_below(&batch, 4).await.unwrap_err();
-        (victim, refused)
-    });
-    tokio::time::sleep(Duration::from_millis(100)).await; // on its way
+    let id = victim.id();
+    victim.send(ClientFrame::Ack(Ack { id: Some(id), ..ack(&batch, Some(4), &[]) })).await;
     frozen.signal(Signal::SIGCONT);
-    let (mut victim, refused) = zombie.await.unwrap();
+    let refused = victim.confirmed(id).await.unwrap_err();
     assert_eq!(refused.code, laneway_client::ErrorCode::LeaseLost);
     let newest = "SELECT committed_offset FROM laneway.lane_commit ORDER BY epoch DESC, number DESC LIMIT 1";
     assert_eq!(database.number(newest).await, 1);

@@ -297,11 +297,6 @@ impl Groups {
         Ok(Subscribed { group: handle, partitions, settings: group.settings })
     }
 
-    /// Takes the memberships of a session that has come from another broker. The lanes are its own already.
-    pub async fn adopt(&self, subscription: Subscription) -> Result<Subscribed, SubscribeError> {
-        self.subscribe(subscription).await
-    }
-
     async fn find_or_make(
         &self,
         topic: &Topic,
