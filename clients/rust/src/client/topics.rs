@@ -34,21 +34,28 @@ struct Known {
 pub(super) struct Topics {
     brokers: Vec<Admin>,
     known: Mutex<HashMap<Arc<str>, Known>>,
+    /// One question at a time. It is fair, so that messages that wait for the same answer keep their order.
+    asking: tokio::sync::Mutex<()>,
 }
 
 impl Topics {
     pub fn new(urls: &[String]) -> Result<Self, Error> {
         let admin = |url: &String| Admin::new(url).map_err(|_| Error::Address { url: url.clone() });
         let brokers = urls.iter().map(admin).collect::<Result<_, _>>()?;
-        Ok(Self { brokers, known: Mutex::default() })
+        Ok(Self { brokers, known: Mutex::default(), asking: tokio::sync::Mutex::default() })
     }
 
     /// The topic, from memory or from a broker; brokers that do not answer are asked again until the deadline.
     pub async fn facts(&self, topic: &str, timeout: Duration) -> Result<(Arc<str>, TopicFacts), Error> {
-        if let Some(known) = self.lock().get(topic) {
-            return Ok((known.name.clone(), known.facts));
+        if let Some(known) = self.known(topic) {
+            return Ok(known);
         }
         let deadline = Instant::now() + timeout;
+        let late = |_| Error::TimedOut { doubtful: false };
+        let _turn = tokio::time::timeout_at(deadline.into(), self.asking.lock()).await.map_err(late)?;
+        if let Some(known) = self.known(topic) {
+            return Ok(known); // somebody before us has asked
+        }
         for tries in 0_u32.. {
             let last = match self.ask(topic).await {
                 Ok(facts) => return Ok((self.learn(topic, facts), facts)),
@@ -61,6 +68,10 @@ impl Topics {
             tokio::time::sleep(pause).await;
         }
         Err(Error::TimedOut { doubtful: false })
+    }
+
+    fn known(&self, topic: &str) -> Option<(Arc<str>, TopicFacts)> {
+        self.lock().get(topic).map(|known| (known.name.clone(), known.facts))
     }
 
     async fn ask(&self, topic: &str) -> Result<TopicFacts, Error> {
