@@ -25,8 +25,8 @@ const REMEMBERED_SECONDS: f64 = 3_600.0;
 /// What a heartbeat finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
-    /// It lives, and so do this many others.
-    Renewed { others: usize },
+    /// It lives, and so do this many others. The first of them to expire, if it is not heard of, does so after a while.
+    Renewed { others: usize, first_expiry: Option<Duration> },
     /// It was buried: it holds nothing any more.
     Buried,
 }
@@ -43,8 +43,11 @@ impl Connection {
     pub async fn brokers_renew(&self, broker_id: BrokerId, ttl: Duration) -> Result<Renewal, Error> {
         let ttl_ms = ttl.as_millis() as i64;
         let row = self.query_opt(&BROKERS_RENEW, &[&broker_id.0, &ttl_ms], Effect::Possible).await?;
-        Ok(row
-            .map_or(Renewal::Buried, |row| Renewal::Renewed { others: row.get::<_, i64>("others") as usize }))
+        let millis = |expiry: i64| Duration::from_millis(expiry.max(0) as u64);
+        Ok(row.map_or(Renewal::Buried, |row| Renewal::Renewed {
+            others: row.get::<_, i64>("others") as usize,
+            first_expiry: row.get::<_, Option<i64>>("first_expiry_ms").map(millis),
+        }))
     }
 
     /// Buries those that were not heard of in time, and frees what they held. Returns them.

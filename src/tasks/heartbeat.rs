@@ -25,6 +25,8 @@ struct Heartbeat {
     metrics: Arc<Metrics>,
     connection: Option<Connection>,
     broker_id: Option<BrokerId>,
+    /// When the first of the others expires if it is not heard of, as the last heartbeat saw it.
+    first_expiry_at: Option<Instant>,
     /// Since when every heartbeat has succeeded.
     steady_since: Option<Instant>,
     beats: u32,
@@ -45,6 +47,7 @@ pub async fn run(
         metrics,
         connection: None,
         broker_id: None,
+        first_expiry_at: None,
         steady_since: None,
         beats: 0,
     };
@@ -55,6 +58,7 @@ pub async fn run(
         let beat = tokio::time::timeout(ttl / HEARTBEATS_PER_TTL, heartbeat.beat());
         let failure = match beat.await {
             Ok(Ok(())) => {
+                stop.run_until_cancelled(heartbeat.until_expiry(ttl / HEARTBEATS_PER_TTL)).await;
                 if let Ok(Err(error)) = tokio::time::timeout(ttl / HEARTBEATS_PER_TTL, heartbeat.bury()).await
                 {
                     tracing::warn!(%error, "silent brokers could not be buried; the next heartbeat tries again");
@@ -73,15 +77,28 @@ pub async fn run(
 
 impl Heartbeat {
     async fn beat(&mut self) -> Result<(), Error> {
-        let connection = match self.connection.take().filter(Connection::is_usable) {
+        let mut connection = match self.connection.take().filter(Connection::is_usable) {
             Some(connection) => connection,
             None => self.store.dedicated(Role::Heartbeat).await?,
         };
-        self.renew(&connection).await?;
+        if let Err(error) = self.renew(&connection).await {
+            // Why: a backend that somebody has ended is no sign that the database, or we, were away.
+            tracing::debug!(%error, "a heartbeat is tried again on a new connection");
+            connection = self.store.dedicated(Role::Heartbeat).await?;
+            self.renew(&connection).await?;
+        }
         self.steady_since.get_or_insert_with(Instant::now);
         self.beats = self.beats.wrapping_add(1);
         self.connection = Some(connection);
         Ok(())
+    }
+
+    /// Waits for the end of one that has fallen silent, if that comes before the next heartbeat: its lanes need not wait longer.
+    async fn until_expiry(&self, pause: Duration) {
+        let next_beat = Instant::now() + pause;
+        if let Some(expiry) = self.first_expiry_at.filter(|expiry| *expiry < next_beat) {
+            tokio::time::sleep_until(expiry.into()).await;
+        }
     }
 
     /// Looks after the others, once the own heartbeats have been steady. A failure here says nothing about ourselves.
@@ -106,7 +123,8 @@ impl Heartbeat {
         if let Some(broker_id) = self.broker_id {
             let started = Instant::now();
             match connection.brokers_renew(broker_id, self.ttl).await? {
-                Renewal::Renewed { others } => {
+                Renewal::Renewed { others, first_expiry } => {
+                    self.first_expiry_at = first_expiry.map(|expiry| Instant::now() + expiry);
                     self.keeper.renewed(broker_id, started, self.ttl, others);
                     return Ok(());
                 }
