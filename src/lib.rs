@@ -14,6 +14,7 @@
 //! | [`postgres`] | the private PostgreSQL, where no database is given |
 //! | [`tasks`] | periodic chores: upkeep, retention |
 //! | [`bench`] | measurements, as ratios to the raw insert |
+//! | [`verify`] | a cluster under faults, and a checker per promise |
 //! | [`ids`], [`limits`] | identities and positions; every bound, with its reason |
 //! | [`telemetry`] | logs |
 
@@ -29,3 +30,4 @@ pub mod session;
 pub mod store;
 pub mod tasks;
 pub mod telemetry;
+pub mod verify;

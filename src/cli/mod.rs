@@ -8,6 +8,7 @@ mod lane;
 mod serve;
 mod signals;
 mod topic;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -35,6 +36,8 @@ enum Command {
     Dead(dead::Dead),
     /// Measure this machine: ratios to the raw insert of the same run
     Bench(bench::Bench),
+    /// Try the promises on a cluster of its own, with faults
+    Verify(verify::Verify),
 }
 
 /// Why a command failed, as one sentence for standard error.
@@ -55,6 +58,7 @@ pub fn run() -> ExitCode {
             Command::Lane(command) => command.run().await,
             Command::Dead(command) => command.run().await,
             Command::Bench(command) => command.run().await,
+            Command::Verify(command) => command.run().await,
         }
     });
     match result {

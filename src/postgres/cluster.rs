@@ -92,6 +92,16 @@ impl Cluster {
         &self.layout.socket_dir
     }
 
+    /// The socket itself, for those who forward to it.
+    pub fn socket(&self) -> PathBuf {
+        self.socket_dir().join(format!(".s.PGSQL.{}", layout::PORT))
+    }
+
+    /// The user and the database of [`url`](Self::url).
+    pub fn names(&self) -> (&'static str, &'static str) {
+        (USER, DATABASE)
+    }
+
     pub fn pgdata(&self) -> &Path {
         &self.layout.pgdata
     }

@@ -14,6 +14,7 @@
 //! | `trace_cuts` | the tables of the trace index, likewise |
 //! | `messages`, `traces`, `deduplication` | reading by offset, time and trace; what was published already |
 //! | `dead_letters` | messages that a group has given up |
+//! | `witness` | what the verifier reads and does behind the brokers' backs |
 //!
 //! Invariant: a caller can always tell `nothing happened` from `outcome unknown`; see [`Error`].
 
@@ -45,6 +46,7 @@ pub mod topics;
 pub mod trace_cuts;
 pub mod traces;
 pub mod upkeep;
+pub mod witness;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,95 @@
+//! What the verifier reads and does behind the brokers' backs. Nothing else uses it.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::Store;
+use super::config::Role;
+use super::error::{Effect, Error};
+use super::query::query;
+
+query!(WITNESS_MESSAGES = "witness_messages"[TEXT]);
+query!(WITNESS_COMMITS = "witness_commits"[TEXT]);
+query!(WITNESS_DEAD_LETTERS = "witness_dead_letters"[TEXT]);
+query!(WITNESS_TERMINATE = "witness_terminate"[TEXT]);
+
+/// A message as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WitnessedMessage {
+    pub partition: u32,
+    pub offset: i64,
+    pub payload: Vec<u8>,
+    pub trace_id: Uuid,
+}
+
+/// Something about a lane: how far it is, or what it has given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WitnessedLane {
+    pub group: String,
+    pub partition: u32,
+    pub offset: i64,
+}
+
+impl Store {
+    /// Everything that a topic holds, in no order.
+    pub async fn witness_messages(&self, topic: &str) -> Result<Vec<WitnessedMessage>, Error> {
+        let rows = self.connection().await?.query(&WITNESS_MESSAGES, &[&topic], Effect::None).await?;
+        let message = |row: &tokio_postgres::Row| WitnessedMessage {
+            partition: row.get::<_, i32>(0) as u32,
+            offset: row.get(1),
+            payload: row.get(2),
+            trace_id: row.get(3),
+        };
+        Ok(rows.iter().map(message).collect())
+    }
+
+    /// How far each lane of a topic has come.
+    pub async fn witness_commits(&self, topic: &str) -> Result<Vec<WitnessedLane>, Error> {
+        let rows = self.connection().await?.query(&WITNESS_COMMITS, &[&topic], Effect::None).await?;
+        Ok(rows.iter().map(lane).collect())
+    }
+
+    /// What the groups of a topic have given up.
+    pub async fn witness_dead_letters(
+        &self,
+        topic: &str,
+    ) -> Result<Vec<(WitnessedLane, Vec<u8>, Uuid)>, Error> {
+        let rows = self.connection().await?.query(&WITNESS_DEAD_LETTERS, &[&topic], Effect::None).await?;
+        Ok(rows.iter().map(|row| (lane(row), row.get(3), row.get(4))).collect())
+    }
+
+    /// Ends the connections whose name is like that. Returns how many there were.
+    pub async fn witness_terminate(&self, application_name_pattern: &str) -> Result<usize, Error> {
+        let connection = self.connection().await?;
+        let rows = connection.query(&WITNESS_TERMINATE, &[&application_name_pattern], Effect::None).await?;
+        Ok(rows.len())
+    }
+}
+
+/// What a transaction that somebody leaves open keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeps {
+    /// A transaction id's place in line: it is idle.
+    Nothing,
+    /// A snapshot of the moment it began.
+    Snapshot,
+}
+
+impl Store {
+    /// Leaves a transaction open for a while, on a connection of its own.
+    pub async fn witness_idle(&self, keeps: Keeps, hold: Duration) -> Result<(), Error> {
+        let connection = self.dedicated(Role::Pool).await?;
+        let begin = match keeps {
+            Keeps::Nothing => "BEGIN; SELECT txid_current()",
+            Keeps::Snapshot => "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM laneway.topic",
+        };
+        connection.batch(begin).await.map_err(|error| Error::classify(&error, Effect::None))?;
+        tokio::time::sleep(hold).await;
+        connection.batch("ROLLBACK").await.map_err(|error| Error::classify(&error, Effect::None))
+    }
+}
+
+fn lane(row: &tokio_postgres::Row) -> WitnessedLane {
+    WitnessedLane { group: row.get(0), partition: row.get::<_, i32>(1) as u32, offset: row.get(2) }
+}
