@@ -1,4 +1,4 @@
-//! What `laneway serve` is told: by flags and `LANEWAY_*` variables, flags first.
+//! What `laneway serve` is told. From where (flags, variables, a file) is the command line's business.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

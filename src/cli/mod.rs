@@ -1,7 +1,11 @@
 //! The command line: one file per command. Exit codes: 0 done, 1 failed, 2 wrong usage.
+//!
+//! A setting comes from its flag, else from its `LANEWAY_*` variable, else from the file of `--config`, else it has its
+//! default; `config_file` sees to it.
 
 mod access;
 mod bench;
+mod config_file;
 mod dead;
 mod group;
 mod lane;
@@ -10,14 +14,19 @@ mod signals;
 mod topic;
 mod verify;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use config_file::ParseError;
 
 /// A partitioned message bus on the PostgreSQL you already run.
 #[derive(Debug, Parser)]
 #[command(name = "laneway", version, about, arg_required_else_help = true)]
 pub struct Cli {
+    /// A TOML file with settings, for what neither a flag nor a variable says
+    #[arg(long, global = true, env = "LANEWAY_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -45,7 +54,12 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs the command that the arguments name.
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let args: Vec<_> = std::env::args_os().collect();
+    let cli: Cli = match config_file::parse(&args) {
+        Ok(cli) => cli,
+        Err(ParseError::Arguments(error)) => error.exit(),
+        Err(ParseError::File(error)) => return wrong(&error),
+    };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error),
@@ -65,6 +79,12 @@ pub fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(error.as_ref()),
     }
+}
+
+/// What was asked cannot be done as it was asked.
+fn wrong(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("laneway: {error}");
+    ExitCode::from(2)
 }
 
 fn failed(error: &dyn std::error::Error) -> ExitCode {

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `home`, `remote`, `bouncer`, `web`, `publishers` | what the tests use: a data directory, a PostgreSQL on TCP, a pooler, an HTTP client, a crowd |
 //! | `topics`, `lifecycle`, `refusals` | `laneway topic` and `laneway serve` |
+//! | `configuration` | flags over variables over the file over defaults |
 //! | `crash` | kills in mid-flush, with every answer accounted for |
 //! | `http_routes`, `http_values`, `http_refusals` | the HTTP API, route by route and mistake by mistake |
 //! | `groups_http` | groups, lanes and brokers over HTTP, while members are there |
@@ -25,6 +26,7 @@ mod remote;
 mod web;
 
 mod bench;
+mod configuration;
 mod crash;
 mod dead_letters;
 mod groups_http;

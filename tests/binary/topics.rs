@@ -89,7 +89,7 @@ async fn a_broker_of_something_else_is_told_apart_from_one_that_is_away() {
 #[tokio::test]
 async fn wrong_usage_exits_with_two_and_says_what_is_right() {
     for (args, words) in [
-        (&[][..], "Usage: laneway <COMMAND>"),
+        (&[][..], "Usage: laneway [OPTIONS] <COMMAND>"),
         (&["serv"], "unrecognized subcommand 'serv'"),
         (&["topic", "create"], "<NAME>"),
         (&["topic", "create", "x", "--partitions", "many"], "invalid value 'many'"),
