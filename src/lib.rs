@@ -13,6 +13,7 @@
 //! | [`store`] | the only place that knows SQL |
 //! | [`postgres`] | the private PostgreSQL, where no database is given |
 //! | [`tasks`] | periodic chores: upkeep, retention |
+//! | [`doctor`] | what is wrong with a database and a broker, and what to do |
 //! | [`bench`] | measurements, as ratios to the raw insert |
 //! | [`verify`] | a cluster under faults, and a checker per promise |
 //! | [`ids`], [`limits`] | identities and positions; every bound, with its reason |
@@ -22,6 +23,7 @@ pub mod bench;
 pub mod broker;
 pub mod cli;
 pub mod config;
+pub mod doctor;
 pub mod ids;
 pub mod limits;
 pub mod postgres;

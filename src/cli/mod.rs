@@ -7,6 +7,7 @@ mod access;
 mod bench;
 mod config_file;
 mod dead;
+mod doctor;
 mod group;
 mod lane;
 mod serve;
@@ -43,6 +44,8 @@ enum Command {
     Lane(lane::Lane),
     /// List, show, replay and drop dead letters
     Dead(dead::Dead),
+    /// See what is wrong with a database and a broker, and what to do about it
+    Doctor(doctor::Doctor),
     /// Measure this machine: ratios to the raw insert of the same run
     Bench(bench::Bench),
     /// Try the promises on a cluster of its own, with faults
@@ -71,6 +74,7 @@ pub fn run() -> ExitCode {
             Command::Group(command) => command.run().await,
             Command::Lane(command) => command.run().await,
             Command::Dead(command) => command.run().await,
+            Command::Doctor(command) => command.run().await,
             Command::Bench(command) => command.run().await,
             Command::Verify(command) => command.run().await,
         }

@@ -6,6 +6,8 @@
 //! - `spawn` or, by `postmaster_pid` and `process`, adoption → `postmaster` → `readiness`, `probe`
 //! - `supervisor` with `backoff`, `upgrade`; when it does not start: `server_log`, `failure`
 //!
+//! - `look`: what `laneway doctor` sees of it, without touching it
+//!
 //! `cluster` ties these together without lock or supervision; `private` is the handle that `serve` holds.
 //! Must stay true: the server outlives a killed broker and is adopted by the next; no failure that needs a
 //! person leads to a restart loop; every error names its fix.
@@ -23,6 +25,7 @@ mod foreign;
 mod initdb;
 mod layout;
 mod lock;
+mod look;
 mod machine;
 mod postmaster;
 mod postmaster_pid;
@@ -40,6 +43,7 @@ mod version;
 pub use cluster::Cluster;
 pub use error::{Error, Recovery};
 pub use failure::Cause;
+pub use look::{Look, look};
 pub use postmaster::StopMode;
 pub use private::PrivatePostgres;
 pub use settings::{Pace, Places, Settings, default_data_dir};

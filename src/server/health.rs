@@ -3,14 +3,15 @@
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use laneway_client::admin::VERSION_HEADER;
 use laneway_client::{ErrorCode, Problem};
 
 use super::Context;
 use super::problem::Failure;
 use crate::postgres::Status;
 
-pub(super) async fn healthz() -> &'static str {
-    "ok\n"
+pub(super) async fn healthz() -> impl IntoResponse {
+    ([(VERSION_HEADER, env!("CARGO_PKG_VERSION"))], "ok\n")
 }
 
 pub(super) async fn readyz(State(context): State<Context>) -> Result<&'static str, Failure> {

@@ -17,6 +17,9 @@ query!(MIGRATIONS_RECORD = "migrations_record"[INT4, TEXT, BYTEA]);
 /// "laneway" in ASCII: the key of the advisory lock that migrators queue at.
 const LOCK_KEY: i64 = 0x006c_616e_6577_6179;
 
+/// The oldest server that has what the schema uses (multiranges), as `server_version_num` counts.
+pub const SERVER_VERSION_MIN: u32 = 140_000;
+
 /// What must exist before the first migration can be looked up.
 const BOOTSTRAP: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/schema/migrations/bootstrap.sql"));
 
@@ -47,6 +50,29 @@ pub const MIGRATIONS: &[Migration] = migrations![
     5 "0005_create_groups",
     6 "0006_create_views",
 ];
+
+/// How the schema of a database stands to the migrations that this binary knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SchemaState {
+    /// There is none yet.
+    Absent,
+    /// Some migrations are still to be applied, by the next broker that starts.
+    Behind { found: i32, known: i32 },
+    /// As this binary wants it.
+    Current { version: i32 },
+}
+
+/// The tables and views that the schema of today consists of, by name.
+pub fn relations() -> impl Iterator<Item = &'static str> {
+    let scripts = std::iter::once(BOOTSTRAP).chain(MIGRATIONS.iter().map(|migration| migration.sql));
+    scripts.flat_map(|sql| sql.lines().filter_map(made))
+}
+
+/// What a line of SQL makes: `topic`, of `CREATE TABLE laneway.topic (`.
+fn made(line: &str) -> Option<&str> {
+    let kinds = ["CREATE TABLE IF NOT EXISTS laneway.", "CREATE TABLE laneway.", "CREATE VIEW laneway."];
+    kinds.into_iter().find_map(|kind| line.strip_prefix(kind))?.split_whitespace().next()
+}
 
 /// Why the schema could not be brought up to date.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -102,13 +128,24 @@ impl Store {
     }
 }
 
+/// How the schema stands, without changing it.
+pub(super) async fn state(connection: &super::Connection) -> Result<SchemaState, MigrateError> {
+    let known = MIGRATIONS.last().map_or(0, |migration| migration.version);
+    match next_migration(connection, MIGRATIONS).await {
+        Ok(None) => Ok(SchemaState::Current { version: known }),
+        Ok(Some(next)) => Ok(SchemaState::Behind { found: next.version - 1, known }),
+        Err(MigrateError::Store(Error::TableGone { .. })) => Ok(SchemaState::Absent),
+        Err(error) => Err(error),
+    }
+}
+
 async fn run(connection: &super::Connection, sql: &str) -> Result<(), Error> {
     connection.batch(sql).await.map_err(|error| Error::classify(&error, Effect::Possible))
 }
 
 async fn check_server(connection: &super::Connection) -> Result<(), MigrateError> {
     let (number, text) = connection.server_version().await?;
-    if number < 140_000 {
+    if number < SERVER_VERSION_MIN {
         return Err(MigrateError::ServerTooOld { found: text });
     }
     Ok(())

@@ -8,6 +8,7 @@
 //! | `topics`, `partitions` | names, settings, where partitions start and end |
 //! | `flush` | the one transaction that publishes and commits lanes |
 //! | `brokers`, `sessions`, `groups`, `lanes` | who lives, who is a member of what, who holds what |
+//! | `examine` | what `laneway doctor` looks at |
 //! | `overview`, `group_changes` | what operators look at, and what they change about groups |
 //! | `segments`, `retention`, `upkeep` | the tables that hold messages, from their making to their dropping |
 //! | `deleted` | what a deleted topic leaves, until nothing is left |
@@ -25,6 +26,7 @@ pub mod dead_letters;
 pub mod deduplication;
 mod deleted;
 pub mod error;
+pub mod examine;
 pub mod flush;
 pub mod group_changes;
 pub mod groups;

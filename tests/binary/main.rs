@@ -10,6 +10,7 @@
 //! | `http_routes`, `http_values`, `http_refusals` | the HTTP API, route by route and mistake by mistake |
 //! | `groups_http` | groups, lanes and brokers over HTTP, while members are there |
 //! | `operator` | `laneway group`, `lane`, `dead` and `topic alter`; the views for psql |
+//! | `doctor` | `laneway doctor`, with one thing broken at a time |
 //! | `topic_delete`, `dead_letters` | topics and messages on their way out |
 //! | `pooler`, `tls`, `store` | how the store reaches its database |
 //! | `bench`, `source` | measurements; which PostgreSQL the tests use |
@@ -29,6 +30,7 @@ mod bench;
 mod configuration;
 mod crash;
 mod dead_letters;
+mod doctor;
 mod groups_http;
 mod http_refusals;
 mod http_routes;

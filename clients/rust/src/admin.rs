@@ -14,6 +14,9 @@ use crate::wire::WantedSettings;
 /// Where a broker listens unless it is told otherwise.
 pub const DEFAULT_URL: &str = "ws://127.0.0.1:7420/v1/ws";
 
+/// The header in which `/healthz` names the broker's version.
+pub const VERSION_HEADER: &str = "laneway-version";
+
 /// An answer that takes longer is given up; making a topic of 1,000 partitions takes well under a second.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -78,6 +81,26 @@ impl Admin {
         let http =
             reqwest::Client::builder().timeout(REQUEST_TIMEOUT).no_proxy().build().map_err(|_| bad())?;
         Ok(Self { http, base })
+    }
+
+    /// Asks the broker whether it lives. Answers its version, if it names one.
+    pub async fn health(&self) -> Result<Option<String>, AdminError> {
+        let url = self.base.to_string();
+        let unreachable =
+            |error: reqwest::Error| AdminError::Unreachable { url: url.clone(), reason: innermost(&error) };
+        let response = self.http.get(self.url(&["healthz"])).send().await.map_err(unreachable)?;
+        let status = response.status();
+        if !status.is_success() {
+            let reason = "it is not healthy".to_owned();
+            return Err(AdminError::Foreign { url, status: status.as_u16(), reason });
+        }
+        let version = response.headers().get(VERSION_HEADER).and_then(|value| value.to_str().ok());
+        Ok(version.map(str::to_owned))
+    }
+
+    /// Asks the broker whether it can do its work now.
+    pub async fn ready(&self) -> Result<(), AdminError> {
+        self.done(self.http.get(self.url(&["readyz"]))).await
     }
 
     /// Makes a topic.
