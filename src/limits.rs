@@ -214,7 +214,7 @@ pub const HTTP_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub const TOPICS_PAGE_MAX: i64 = 500;
 /// Dead letters of one page; their bytes are bounded like those of a read.
 pub const DEAD_LETTERS_PAGE_MAX: u32 = 1_000;
-/// Groups of one page; each is counted for its members.
+/// Groups of one page; each is counted for its members, and for the lag of its lanes.
 pub const GROUPS_PAGE_MAX: u32 = 1_000;
 /// Lanes of one page: those of the largest topic in one group. Each costs some index descents.
 pub const LANES_PAGE_MAX: u32 = 1_000;

@@ -27,6 +27,11 @@ impl Access {
         Admin::new(&self.url)
     }
 
+    /// Whether a program reads the answer.
+    pub(super) fn json(&self) -> bool {
+        self.json
+    }
+
     /// Prints an answer: as a document, or as people read it.
     pub(super) fn print<T: serde::Serialize>(
         &self,

@@ -6,7 +6,8 @@ use laneway_client::message::Encoding;
 use serde_json::value::RawValue;
 
 use super::Failure;
-use super::access::{Access, ask, print_table};
+use super::access::{Access, print_table};
+use super::dead_each::Which;
 
 /// Characters of a reason in a table.
 const REASON_CHARS: usize = 60;
@@ -31,17 +32,16 @@ enum Action {
         /// As `dead list` names it
         id: i64,
     },
-    /// Publish a dead letter to its partition again; it is none any more from then on
-    #[command(after_help = "Example:\n  laneway dead replay 4711")]
-    Replay {
-        /// As `dead list` names it
-        id: i64,
-    },
-    /// Drop a dead letter for good
-    #[command(after_help = "Example:\n  laneway dead drop 4711 --yes")]
+    /// Publish dead letters to their partitions again; they are none any more from then on
+    #[command(after_help = "Examples:\n  laneway dead replay 4711 4712\n  \
+        laneway dead replay --group billing --topic orders --all")]
+    Replay(Which),
+    /// Drop dead letters for good
+    #[command(after_help = "Examples:\n  laneway dead drop 4711 --yes\n  \
+        laneway dead drop --group billing --all")]
     Drop {
-        /// As `dead list` names it
-        id: i64,
+        #[command(flatten)]
+        which: Which,
         /// Do not ask
         #[arg(long)]
         yes: bool,
@@ -73,25 +73,8 @@ impl Dead {
                 access.print(&admin.list_dead_letters(&query).await?, print_list)
             }
             Action::Show { id } => access.print(&admin.show_dead_letter(id).await?, print_detail),
-            Action::Replay { id } => {
-                let replayed = admin.replay_dead_letter(id).await?;
-                access.print(&replayed, |at| {
-                    println!(
-                        "published dead letter {id} again: partition {}, offset {}",
-                        at.partition, at.offset
-                    );
-                })
-            }
-            Action::Drop { id, yes } => {
-                if !yes {
-                    ask(
-                        &format!("Drop dead letter {id} for good?"),
-                        &format!("dead letter {id} goes for good"),
-                    )?;
-                }
-                admin.delete_dead_letter(id).await?;
-                access.print(&serde_json::json!({ "dropped": id }), |_| println!("dropped dead letter {id}"))
-            }
+            Action::Replay(which) => which.replay(access, &admin).await,
+            Action::Drop { which, yes } => which.drop_all(access, &admin, yes).await,
         }
     }
 }

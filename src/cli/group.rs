@@ -169,11 +169,11 @@ fn print_list(groups: &[GroupDescription]) {
         return println!("no groups yet: the first subscriber of a group makes it");
     }
     let row = |group: &GroupDescription| {
-        let members = group.members.to_string();
+        let (members, lag) = (group.members.to_string(), group.lag_messages.to_string());
         let policy = group.settings.on_failure.as_str().to_owned();
-        [group.topic.clone(), group.group.clone(), members, policy, group.created_at.clone()]
+        [group.topic.clone(), group.group.clone(), members, lag, policy, group.created_at.clone()]
     };
-    print_table(["TOPIC", "GROUP", "MEMBERS", "ON FAILURE", "CREATED"], groups.iter().map(row));
+    print_table(["TOPIC", "GROUP", "MEMBERS", "LAG", "ON FAILURE", "CREATED"], groups.iter().map(row));
 }
 
 fn print_settings(group: &GroupDescription) {

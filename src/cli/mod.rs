@@ -7,6 +7,7 @@ mod access;
 mod bench;
 mod config_file;
 mod dead;
+mod dead_each;
 mod doctor;
 mod group;
 mod lane;

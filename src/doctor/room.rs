@@ -37,7 +37,7 @@ pub(super) fn locks(facts: &DatabaseFacts) -> Finding {
     let found = format!("{tables} tables, room for {room} locks");
     let wanted = tables.saturating_mul(2) / sessions.max(1) + 1;
     let todo = format!(
-        "ALTER SYSTEM SET max_locks_per_transaction = {}, then restart PostgreSQL; or keep less, which means fewer \
+        "as a superuser: ALTER SYSTEM SET max_locks_per_transaction = {}, then restart PostgreSQL; or keep less, which means fewer \
          segments; else backups fail",
         wanted.max(64)
     );

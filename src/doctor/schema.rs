@@ -15,14 +15,14 @@ pub(super) fn permissions(facts: &PermissionFacts) -> Finding {
         return Finding::wrong(
             CHECK,
             format!("schema laneway does not belong to {role}"),
-            format!("ALTER SCHEMA laneway OWNER TO {role}; or connect as its owner"),
+            format!("as a superuser: ALTER SCHEMA laneway OWNER TO {role}; or connect as its owner"),
         );
     }
     if facts.foreign_tables > 0 {
         return Finding::wrong(
             CHECK,
             format!("{} tables of schema laneway do not belong to {role}", facts.foreign_tables),
-            format!("REASSIGN OWNED BY their owner TO {role}; or connect as their owner"),
+            format!("as a superuser: REASSIGN OWNED BY their owner TO {role}; or connect as their owner"),
         );
     }
     if !facts.may_create {

@@ -9,7 +9,7 @@ pub(super) fn fsync(settings: &SettingFacts) -> Finding {
         "off" => Finding::wrong(
             "fsync",
             "off: a crash of the machine can destroy the whole database",
-            "ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();",
+            "as a superuser: ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();",
         ),
         value => Finding::ok("fsync", value),
     }
@@ -20,7 +20,7 @@ pub(super) fn full_page_writes(settings: &SettingFacts) -> Finding {
         "off" => Finding::wrong(
             "full_page_writes",
             "off: a crash of the machine can leave pages half written",
-            "ALTER SYSTEM SET full_page_writes = on; SELECT pg_reload_conf();",
+            "as a superuser: ALTER SYSTEM SET full_page_writes = on; SELECT pg_reload_conf();",
         ),
         value => Finding::ok("full_page_writes", value),
     }
@@ -28,7 +28,7 @@ pub(super) fn full_page_writes(settings: &SettingFacts) -> Finding {
 
 pub(super) fn synchronous_commit(settings: &SettingFacts) -> Finding {
     const CHECK: &str = "synchronous_commit";
-    let todo = "ALTER SYSTEM SET synchronous_commit = on; SELECT pg_reload_conf(); and look for another value on the \
+    let todo = "as a superuser: ALTER SYSTEM SET synchronous_commit = on; SELECT pg_reload_conf(); and look for another value on the \
                 role or the database (ALTER ROLE, ALTER DATABASE)";
     match settings.synchronous_commit.as_str() {
         "off" => Finding::wrong(
@@ -87,7 +87,7 @@ pub(super) fn writable(settings: &SettingFacts) -> Finding {
         "on" => Finding::wrong(
             CHECK,
             "transactions are read-only by default (default_transaction_read_only)",
-            "ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf(); and look for it on the role or \
+            "as a superuser: ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf(); and look for it on the role or \
              the database",
         ),
         _ => Finding::ok(CHECK, "this is a primary"),
@@ -105,7 +105,7 @@ pub(super) fn autovacuum(settings: &SettingFacts) -> Finding {
         Some(name) => Finding::wrong(
             "autovacuum",
             format!("{name} is off: tables of leases and commits grow without end, and get slow"),
-            format!("ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf();"),
+            format!("as a superuser: ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf();"),
         ),
     }
 }

@@ -162,8 +162,8 @@ fn missing_rights_are_named_with_the_statement_that_gives_them() {
     type Change = fn(&mut PermissionFacts);
     let cases: [(Change, &str); 4] = [
         (|it| it.may_create = false, "GRANT CREATE ON DATABASE bus TO app;"),
-        (|it| it.owns_schema = false, "ALTER SCHEMA laneway OWNER TO app;"),
-        (|it| it.may_enter = false, "ALTER SCHEMA laneway OWNER TO app;"),
+        (|it| it.owns_schema = false, ": ALTER SCHEMA laneway OWNER TO app;"),
+        (|it| it.may_enter = false, ": ALTER SCHEMA laneway OWNER TO app;"),
         (|it| it.foreign_tables = 3, "REASSIGN OWNED BY"),
     ];
     for (change, statement) in cases {

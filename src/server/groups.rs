@@ -159,6 +159,7 @@ fn description(group: &GroupOverview) -> GroupDescription {
         topic: group.topic.clone(),
         group: group.name.clone(),
         members: group.members,
+        lag_messages: group.lag,
         settings: settings::described(&group.group.settings),
         created_at: group.created_at.to_string(),
     }

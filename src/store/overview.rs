@@ -26,6 +26,8 @@ pub struct GroupOverview {
     pub group: Group,
     /// Sessions of living brokers that take part.
     pub members: u32,
+    /// Messages that are not done, of all its lanes.
+    pub lag: i64,
     pub created_at: Timestamp,
 }
 
@@ -197,6 +199,7 @@ fn group_overview(row: &Row) -> GroupOverview {
         name: row.get("name"),
         group: group(row),
         members: row.get::<_, i64>("members") as u32,
+        lag: row.get("lag"),
         created_at: row.get("created_at"),
     }
 }

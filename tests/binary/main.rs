@@ -11,7 +11,8 @@
 //! | `groups_http` | groups, lanes and brokers over HTTP, while members are there |
 //! | `operator` | `laneway group`, `lane`, `dead` and `topic alter`; the views for psql |
 //! | `doctor` | `laneway doctor`, with one thing broken at a time |
-//! | `topic_delete`, `dead_letters` | topics and messages on their way out |
+//! | `logs` | what `serve` says on a terminal and in a pipe |
+//! | `topic_delete`, `dead_letters`, `dead_many` | topics and messages on their way out |
 //! | `pooler`, `tls`, `store` | how the store reaches its database |
 //! | `bench`, `source` | measurements; which PostgreSQL the tests use |
 
@@ -30,12 +31,14 @@ mod bench;
 mod configuration;
 mod crash;
 mod dead_letters;
+mod dead_many;
 mod doctor;
 mod groups_http;
 mod http_refusals;
 mod http_routes;
 mod http_values;
 mod lifecycle;
+mod logs;
 mod operator;
 mod pooler;
 mod refusals;

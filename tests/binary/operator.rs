@@ -49,6 +49,7 @@ async fn groups_and_lanes_are_listed_shown_altered_moved_and_deleted() {
 
     let table = told(&["group", "list", "--topic", "orders"], &url).await;
     assert!(table.contains("GROUP") && table.contains("billing") && table.contains("dead_letter"), "{table}");
+    assert_eq!(asked(&["group", "list"], &url).await[0]["lag_messages"], 0);
     let shown = told(&["group", "show", "orders", "billing"], &url).await;
     assert!(
         shown.contains("at most 5 attempts") && shown.contains("MEMBER") && shown.contains("held"),
@@ -74,6 +75,10 @@ async fn groups_and_lanes_are_listed_shown_altered_moved_and_deleted() {
     let table = told(&["group", "seek", "orders", "billing", "--to", "2000-01-01T00:00:00Z"], &url).await;
     assert!(table.contains("GOES ON AT"), "{table}");
     assert_eq!(offsets(&socket.batch().await), [0, 1]);
+    assert_eq!(asked(&["group", "list"], &url).await[0]["lag_messages"], 2);
+    let table = told(&["group", "list"], &url).await;
+    let columns = |line: usize| table.lines().nth(line).unwrap().split_whitespace().nth(3).unwrap();
+    assert_eq!((columns(0), columns(1)), ("LAG", "2"), "{table}");
 
     let delete = ["group", "delete", "orders", "billing"];
     assert!(refused(&delete, &url).await.ends_with("say --yes, or use a terminal to be asked"));
@@ -139,7 +144,11 @@ async fn dead_letters_are_listed_shown_replayed_and_dropped() {
     assert!(shown.ends_with("\nline\nline\n"), "{shown}");
     assert_eq!(asked(&["dead", "show", &second], &url).await["payload"], json!({"n": 1}));
 
-    assert_eq!(asked(&["dead", "replay", &first], &url).await, json!({"partition": 0, "offset": 2}));
+    let replayed = asked(&["dead", "replay", &first], &url).await;
+    assert_eq!(
+        replayed["replayed"],
+        json!([{"id": first.parse::<i64>().unwrap(), "partition": 0, "offset": 2}])
+    );
     assert!(refused(&["dead", "replay", &first], &url).await.ends_with("(unknown_dead_letter)"));
     assert!(refused(&["dead", "drop", &second], &url).await.contains("goes for good: say --yes"));
     assert_eq!(

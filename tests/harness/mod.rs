@@ -10,6 +10,7 @@
 //! | `quiet` | a broker without its chores |
 //! | `produce` | units and messages to publish |
 //! | `process` | the `laneway` binary, run as people run it |
+//! | `pty` | the same on a terminal, as people see it |
 //! | `socket` | a client of the WebSocket protocol, frame by frame |
 //! | `wait` | waiting for an event, never for a time |
 
@@ -20,6 +21,7 @@ pub mod member;
 pub mod own;
 pub mod process;
 pub mod produce;
+pub mod pty;
 pub mod quiet;
 pub mod shared;
 pub mod socket;

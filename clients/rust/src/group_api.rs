@@ -15,6 +15,9 @@ pub struct GroupDescription {
     pub group: String,
     /// How many sessions take part.
     pub members: u32,
+    /// How many messages are not done, in all its lanes.
+    #[serde(default)]
+    pub lag_messages: i64,
     /// What belongs to the group, for all its members.
     pub settings: GroupSettings,
     /// When it was made, on the database clock (RFC 3339).
