@@ -14,6 +14,7 @@
 //! | [`postgres`] | the private PostgreSQL, where no database is given |
 //! | [`tasks`] | periodic chores: upkeep, retention |
 //! | [`doctor`] | what is wrong with a database and a broker, and what to do |
+//! | [`top`] | a screen of what goes on |
 //! | [`bench`] | measurements, as ratios to the raw insert |
 //! | [`verify`] | a cluster under faults, and a checker per promise |
 //! | [`ids`], [`limits`] | identities and positions; every bound, with its reason |
@@ -33,3 +34,4 @@ pub mod store;
 pub mod tasks;
 pub mod telemetry;
 pub mod verify;
+pub mod top;

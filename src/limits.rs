@@ -220,6 +220,16 @@ pub const GROUPS_PAGE_MAX: u32 = 1_000;
 pub const LANES_PAGE_MAX: u32 = 1_000;
 /// Brokers that are listed: far more than one database carries, the buried of the last hour included.
 pub const BROKERS_LISTED_MAX: u32 = 1_000;
+/// Topics that `laneway top` shows; each is a request per refresh, and a screen has no more rows.
+pub const TOP_TOPICS_MAX: usize = 32;
+/// Groups that `laneway top` shows: one page.
+pub const TOP_GROUPS_MAX: u32 = 100;
+/// Pages of lanes that `laneway top` reads per refresh.
+pub const TOP_LANE_PAGES_MAX: usize = 4;
+/// Requests for topics that `laneway top` has under way; a broker has few connections to its database.
+pub const TOP_REQUESTS_AT_ONCE: usize = 4;
+/// `laneway top` does not ask more often: people cannot read faster.
+pub const TOP_INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Looks for tables before a replay gives up; each lets a busy neighbour finish.
 pub const REPLAY_TRIES_MAX: u32 = 100;
 /// How long a stopping broker waits for requests under way.

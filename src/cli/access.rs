@@ -27,6 +27,11 @@ impl Access {
         Admin::new(&self.url)
     }
 
+    /// Where the broker is.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Whether a program reads the answer.
     pub(super) fn json(&self) -> bool {
         self.json

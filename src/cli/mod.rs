@@ -13,6 +13,7 @@ mod group;
 mod lane;
 mod serve;
 mod signals;
+mod top;
 mod topic;
 mod verify;
 
@@ -45,6 +46,8 @@ enum Command {
     Lane(lane::Lane),
     /// List, show, replay and drop dead letters
     Dead(dead::Dead),
+    /// Watch topics, groups, lanes and brokers, refreshed
+    Top(top::Top),
     /// See what is wrong with a database and a broker, and what to do about it
     Doctor(doctor::Doctor),
     /// Measure this machine: ratios to the raw insert of the same run
@@ -75,6 +78,7 @@ pub fn run() -> ExitCode {
             Command::Group(command) => command.run().await,
             Command::Lane(command) => command.run().await,
             Command::Dead(command) => command.run().await,
+            Command::Top(command) => command.run().await,
             Command::Doctor(command) => command.run().await,
             Command::Bench(command) => command.run().await,
             Command::Verify(command) => command.run().await,

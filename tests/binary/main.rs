@@ -11,6 +11,7 @@
 //! | `groups_http` | groups, lanes and brokers over HTTP, while members are there |
 //! | `operator` | `laneway group`, `lane`, `dead` and `topic alter`; the views for psql |
 //! | `doctor` | `laneway doctor`, with one thing broken at a time |
+//! | `top` | `laneway top` on a terminal and in a pipe |
 //! | `logs` | what `serve` says on a terminal and in a pipe |
 //! | `topic_delete`, `dead_letters`, `dead_many` | topics and messages on their way out |
 //! | `pooler`, `tls`, `store` | how the store reaches its database |
@@ -45,5 +46,6 @@ mod refusals;
 mod source;
 mod store;
 mod tls;
+mod top;
 mod topic_delete;
 mod topics;

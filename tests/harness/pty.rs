@@ -1,5 +1,6 @@
 //! The binary on a terminal: a pseudo-terminal of its own, read by a terminal emulator, so that tests see what people see.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -29,12 +30,16 @@ pub struct OnTerminal {
 impl OnTerminal {
     /// Runs the binary under test with standard input, output and error on a terminal that is its own.
     pub fn start(args: &[&str]) -> Self {
+        Self::start_program(laneway().as_std().get_program(), args)
+    }
+
+    /// The same with another program.
+    pub fn start_program(program: &OsStr, args: &[&str]) -> Self {
         let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
-        let binary = laneway(); // for its path, and for the variables that it drops
         let mut command = Command::new("setsid"); // a session of its own, which the terminal then controls
-        command.arg("--ctty").arg(binary.as_std().get_program()).args(args);
-        for (name, _) in binary.as_std().get_envs() {
+        command.arg("--ctty").arg(program).args(args);
+        for (name, _) in laneway().as_std().get_envs() {
             command.env_remove(name);
         }
         let stdio = || Stdio::from(pty.slave.try_clone().unwrap());
