@@ -31,8 +31,10 @@ pub(super) struct Bench {
 #[command(after_help = "Examples:\n  laneway bench append\n  laneway bench limit --rounds 5 --json")]
 enum What {
     /// The raw insert: two connections, 500 rows a statement, one plain table each
+    #[command(after_help = "Example:\n  laneway bench limit --rounds 5 --json")]
     Limit,
     /// The same messages through the appender, in process, against the raw insert
+    #[command(after_help = "Example:\n  laneway bench append --url postgresql://laneway@db.internal/scratch")]
     Append,
 }
 

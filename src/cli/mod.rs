@@ -11,6 +11,7 @@ mod dead_each;
 mod doctor;
 mod group;
 mod lane;
+mod reference;
 mod serve;
 mod signals;
 mod top;
@@ -25,7 +26,13 @@ use config_file::ParseError;
 
 /// A partitioned message bus on the PostgreSQL you already run.
 #[derive(Debug, Parser)]
-#[command(name = "laneway", version, about, arg_required_else_help = true)]
+#[command(
+    name = "laneway",
+    version,
+    about,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  laneway serve\n  laneway topic create orders --partitions 8\n  laneway top\n  laneway doctor"
+)]
 pub struct Cli {
     /// A TOML file with settings, for what neither a flag nor a variable says
     #[arg(long, global = true, env = "LANEWAY_CONFIG", value_name = "FILE")]
@@ -54,6 +61,10 @@ enum Command {
     Bench(bench::Bench),
     /// Try the promises on a cluster of its own, with faults
     Verify(verify::Verify),
+    /// Print what a shell needs to complete commands
+    Completions(reference::Completions),
+    /// Print or write manual pages
+    Man(reference::Man),
 }
 
 /// Why a command failed, as one sentence for standard error.
@@ -82,6 +93,8 @@ pub fn run() -> ExitCode {
             Command::Doctor(command) => command.run().await,
             Command::Bench(command) => command.run().await,
             Command::Verify(command) => command.run().await,
+            Command::Completions(command) => command.run(),
+            Command::Man(command) => command.run(),
         }
     });
     match result {

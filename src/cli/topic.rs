@@ -24,6 +24,7 @@ enum Action {
         laneway topic create audit --retention-age 30d --retention-bytes 50000000000")]
     Create(Create),
     /// List all topics
+    #[command(after_help = "Examples:\n  laneway topic list\n  laneway topic list --json | jq -r '.[].name'")]
     List,
     /// Show a topic and where its partitions stand
     #[command(after_help = "Example:\n  laneway topic show orders")]

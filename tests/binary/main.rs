@@ -9,9 +9,11 @@
 //! | `crash` | kills in mid-flush, with every answer accounted for |
 //! | `http_routes`, `http_values`, `http_refusals` | the HTTP API, route by route and mistake by mistake |
 //! | `groups_http` | groups, lanes and brokers over HTTP, while members are there |
+//! | `operator_failures` | the same commands asked wrongly, without a broker, and with one that restarts under them |
 //! | `operator` | `laneway group`, `lane`, `dead` and `topic alter`; the views for psql |
 //! | `doctor` | `laneway doctor`, with one thing broken at a time |
 //! | `top` | `laneway top` on a terminal and in a pipe |
+//! | `reference` | completions, manual pages, help |
 //! | `logs` | what `serve` says on a terminal and in a pipe |
 //! | `topic_delete`, `dead_letters`, `dead_many` | topics and messages on their way out |
 //! | `pooler`, `tls`, `store` | how the store reaches its database |
@@ -41,7 +43,9 @@ mod http_values;
 mod lifecycle;
 mod logs;
 mod operator;
+mod operator_failures;
 mod pooler;
+mod reference;
 mod refusals;
 mod source;
 mod store;
