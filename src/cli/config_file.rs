@@ -407,6 +407,30 @@ mod tests {
     }
 
     #[test]
+    fn what_the_file_says_arrives_unless_a_flag_says_otherwise() {
+        let text = "[serve]\ninsecure_listen = true\nallow_host = ['a', 'b']\npool_size = 3\nappenders = 4\n\
+                    [client]\nurl = 'ws://c'";
+        let found = understand(&Cli::command(), "f", text).unwrap();
+        let matches =
+            |args: &[&str]| with_defaults(Cli::command(), &found).try_get_matches_from(args).unwrap();
+        let serve = matches(&["laneway", "serve", "--pool-size", "5"]);
+        let serve = serve.subcommand_matches("serve").unwrap();
+        assert!(serve.get_flag("insecure_listen") && !serve.get_flag("no_prepared_statements"));
+        assert_eq!(serve.get_many::<String>("allowed_hosts").unwrap().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(
+            (serve.get_one::<u32>("pool_size"), serve.get_one::<u16>("appenders")),
+            (Some(&5), Some(&4))
+        );
+        let doctor = matches(&["laneway", "doctor"]);
+        let doctor = doctor.subcommand_matches("doctor").unwrap();
+        assert_eq!(doctor.get_one::<String>("url").unwrap(), "ws://c");
+        assert_eq!(doctor.get_one::<u32>("pool_size"), Some(&3));
+        let show = matches(&["laneway", "topic", "show", "orders"]);
+        let show = show.subcommand_matches("topic").unwrap().subcommand_matches("show").unwrap();
+        assert_eq!(show.get_one::<String>("url").unwrap(), "ws://c");
+    }
+
+    #[test]
     fn what_is_wrong_is_told_with_its_line_and_key() {
         for (text, sentence) in [
             ("[serve]\npool_size = 'many'", "f, line 2: pool_size must be a whole number, and it is a text"),

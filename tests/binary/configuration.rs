@@ -77,6 +77,18 @@ async fn the_file_may_be_named_by_the_environment_and_lists_add_up() {
     }
 }
 
+/// Nothing is opened: the address is refused, or it is none of this machine.
+#[tokio::test]
+async fn a_switch_of_the_file_can_be_turned_off_by_its_variable() {
+    let config = Config::new("[serve]\ninsecure_listen = true\nlisten = \"192.0.2.1:7420\"\n");
+    let mut command = laneway();
+    command.arg("serve").arg("--config").arg(config.path());
+    let on = run_command(&mut command).await;
+    assert!(on.code == 1 && on.stderr.contains("cannot listen on 192.0.2.1:7420"), "{}", on.stderr);
+    let off = run_command(command.env("LANEWAY_INSECURE_LISTEN", "false")).await;
+    assert!(off.code == 1 && off.stderr.contains("refusing to listen on 192.0.2.1:7420"), "{}", off.stderr);
+}
+
 #[tokio::test]
 async fn the_url_of_a_command_comes_from_the_flag_the_variable_the_file_or_the_default() {
     let config = Config::new("[client]\nurl = \"ws://127.0.0.1:1/v1/ws\"\n");

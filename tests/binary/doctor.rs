@@ -1,6 +1,8 @@
 //! `laneway doctor` on a PostgreSQL of the test's own: each thing is broken in turn, and must be named with what to do.
 
 use laneway::postgres::StopMode;
+use laneway::store::migrate::MigrateError;
+use laneway::store::{DatabaseSettings, Error, Store};
 use serde_json::Value;
 
 use crate::harness::own::OwnServer;
@@ -125,6 +127,7 @@ async fn each_setting_that_is_broken_is_named() {
         .await;
     assert_named(&patient.examine(&[]).await, "clock", "wrong", "s ahead of the one of this machine");
     patient.sql("ALTER DATABASE laneway RESET search_path; DROP SCHEMA late CASCADE").await;
+    patient.sql("ALTER DATABASE laneway SET timezone = 'Pacific/Kiritimati'").await; // the zone is no difference
 
     let idle = patient.server.raw().await;
     idle.batch_execute("BEGIN").await.unwrap();
@@ -183,6 +186,17 @@ async fn a_role_without_rights_is_named() {
     let nothing = "SELECT count(*) FROM pg_namespace WHERE nspname = 'laneway'";
     let raw = laneway::store::Target::parse(&bare).unwrap().connect().await.unwrap();
     assert_eq!(raw.query_one(nothing, &[]).await.unwrap().get::<_, i64>(0), 0, "it changes nothing");
+    // The owner of the schema needs the right, too: every start of a broker asks for it.
+    let store = Store::new(DatabaseSettings::new(&bare)).unwrap();
+    store.migrate().await.unwrap();
+    patient.sql("REVOKE CREATE ON DATABASE bare FROM poor").await;
+    assert!(matches!(store.migrate().await, Err(MigrateError::Store(Error::Forbidden { .. }))));
+    assert_named(
+        &findings(&bare, &[]).await,
+        "permissions",
+        "wrong",
+        "GRANT CREATE ON DATABASE bare TO poor;",
+    );
     patient.sql("GRANT CREATE ON DATABASE bare TO rich").await;
     let found = findings(&bare.replace("poor@", "rich@"), &[]).await;
     let limit = found.iter().find(|one| one["check"] == "connections").unwrap();

@@ -49,6 +49,12 @@ async fn a_broker_serves_through_a_transaction_pooler() {
     let again = web.publish("orders", (0..40).map(message).collect()).await.results;
     assert!(again.iter().all(|result| result.duplicate && result.offset.is_some()));
     assert_only_the_pooler_is_connected(&database).await;
+    let doctor = process::run(&["doctor", "--json", "--database-url", &url, "--url", &server.url("")]).await;
+    let found: serde_json::Value = serde_json::from_str(&doctor.stdout).unwrap();
+    for check in ["database", "permissions", "schema", "tables", "ready"] {
+        let one = found["findings"].as_array().unwrap().iter().find(|one| one["check"] == check);
+        assert_eq!(one.unwrap()["verdict"], "ok", "{found:#}");
+    }
     assert_eq!(server.stop().await, 0);
 
     let mut server = Server::start(&args).await;
