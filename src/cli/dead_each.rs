@@ -3,6 +3,8 @@
 //! The ids of a group are read before the first is touched: a message that is replayed and fails again is a new dead letter,
 //! and must not be replayed for ever. A broker that is away ends the work; what was not tried is said.
 
+use std::time::Duration;
+
 use clap::{ArgGroup, Args};
 use indicatif::{ProgressBar, ProgressStyle};
 use laneway_client::Admin;
@@ -17,6 +19,8 @@ use super::access::{Access, ask};
 const NAMED_MAX: usize = 10;
 /// From this many on a terminal shows how far it is.
 const BAR_MIN: usize = 20;
+/// How often it is drawn anew.
+const BAR_TICK: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").required(true).args(["ids", "all"]))]
@@ -210,5 +214,7 @@ fn bar(count: usize) -> ProgressBar {
     }
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} dead letters, {eta} left")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(count as u64).with_style(style)
+    let bar = ProgressBar::new(count as u64).with_style(style);
+    bar.enable_steady_tick(BAR_TICK); // also while the first one takes its time
+    bar
 }

@@ -128,6 +128,25 @@ async fn a_terminal_is_asked_before_many_are_dropped() {
     assert!(yard.left().await.is_empty());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_sees_how_far_long_work_is() {
+    let yard = Yard::new().await;
+    yard.web.publish("orders", (5..25).map(|n| json!({"payload": format!("m{n}")})).collect()).await;
+    for offset in 0..25 {
+        yard.bury("orders", "mail", offset).await;
+    }
+    // Somebody holds the partition, so the first replay waits.
+    let holder = yard.database.raw().await;
+    holder.batch_execute("BEGIN; SELECT FROM laneway.partition FOR UPDATE").await.unwrap();
+    let url = yard.server.url("");
+    let mut command = OnTerminal::start(&["dead", "replay", "--group", "mail", "--all", "--url", &url]);
+    command.shows("how far it is", |text| text.contains("0/25 dead letters")).await;
+    holder.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(command.ended().await, 0);
+    command.shows("all of them", |text| text.matches("published dead letter").count() == 25).await;
+    assert!(!command.text().contains("/25"), "the bar is gone:\n{}", command.text());
+}
+
 #[tokio::test]
 async fn what_is_meant_must_be_said() {
     for (args, words) in [

@@ -48,6 +48,8 @@ async fn every_command_has_a_page_and_examples() {
         assert!(help.contains("Example") || help.contains("\nCommands:\n"), "{name} has no example:\n{help}");
     }
     assert_eq!(pages, BTreeSet::new(), "pages of nothing");
+    let serve = std::fs::read_to_string(out.join("laneway-serve.1")).unwrap();
+    assert!(serve.contains("LANEWAY_POOL_SIZE"), "{serve}");
     let unknown = sentence(&run(&["man", "topic", "crate"]).await, 1);
     assert_eq!(unknown, "there is no command topic crate");
     let file = directory.path().join("file");
