@@ -33,5 +33,5 @@ pub mod session;
 pub mod store;
 pub mod tasks;
 pub mod telemetry;
-pub mod verify;
 pub mod top;
+pub mod verify;
