@@ -31,6 +31,8 @@ pub const SEGMENT_MESSAGES_MAX: u32 = 100_000_000;
 pub const SEGMENT_BYTES_TARGET: i64 = 512 << 20;
 /// Longest retention by age; beyond it the arithmetic of PostgreSQL's timestamps ends.
 pub const RETENTION_AGE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// Largest retention by size: numbers up to here are exact in every reader of JSON, and no disk is as large.
+pub const RETENTION_BYTES_MAX: u64 = 1 << 53;
 /// How long a transaction id is remembered unless the topic says otherwise.
 pub const DEDUP_WINDOW_DEFAULT: Duration = Duration::from_secs(3600);
 /// Longer windows make an index that no longer fits in memory.

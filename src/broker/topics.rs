@@ -14,8 +14,8 @@ use tokio::sync::broadcast;
 
 use crate::ids::PartitionId;
 use crate::limits::{
-    DEDUP_WINDOW_MAX, PAYLOAD_BYTES_MAX_MAX, RETENTION_AGE_MAX, SEGMENT_MESSAGES_MAX, SEGMENT_MESSAGES_MIN,
-    TOPICS_PAGE_MAX,
+    DEDUP_WINDOW_MAX, PAYLOAD_BYTES_MAX_MAX, RETENTION_AGE_MAX, RETENTION_BYTES_MAX, SEGMENT_MESSAGES_MAX,
+    SEGMENT_MESSAGES_MIN, TOPICS_PAGE_MAX,
 };
 use crate::store::listen::Hint;
 use crate::store::partitions::Partition;
@@ -204,7 +204,6 @@ fn settings(request: &CreateTopic) -> Result<TopicSettings, TopicError> {
     };
     let (segment_min, segment_max) = (u64::from(SEGMENT_MESSAGES_MIN), u64::from(SEGMENT_MESSAGES_MAX));
     let window_max = DEDUP_WINDOW_MAX.as_millis() as u64;
-    let forever = i64::MAX as u64;
     in_range("partitions", u64::from(request.partitions), 1, u64::from(TOPIC_PARTITIONS_MAX))?;
     in_range(
         "payload_bytes_max",
@@ -219,7 +218,7 @@ fn settings(request: &CreateTopic) -> Result<TopicSettings, TopicError> {
         1,
         RETENTION_AGE_MAX.as_millis() as u64,
     )?;
-    in_range("retention_bytes", request.retention_bytes.unwrap_or(1), 1, forever)?;
+    in_range("retention_bytes", request.retention_bytes.unwrap_or(1), 1, RETENTION_BYTES_MAX)?;
     in_range("dedup_window_ms", settings.dedup_window.as_millis() as u64, 1, window_max)?;
     Ok(settings)
 }
@@ -242,7 +241,7 @@ fn changes(request: &AlterTopic) -> Result<TopicChanges, TopicError> {
     in_range("partitions", u64::from(partitions.unwrap_or(1)), 1, partitions_max)?;
     in_range("payload_bytes_max", u64::from(payload_bytes_max.unwrap_or(1)), 1, payload_max)?;
     in_range("retention_age_ms", bound(retention_age_ms), 1, age_max)?;
-    in_range("retention_bytes", bound(retention_bytes), 1, i64::MAX as u64)?;
+    in_range("retention_bytes", bound(retention_bytes), 1, RETENTION_BYTES_MAX)?;
     in_range("dedup_window_ms", dedup_window_ms.unwrap_or(1), 1, window_max)?;
     let (retention_age_ms, retention_bytes) = (stored(retention_age_ms), stored(retention_bytes));
     Ok(TopicChanges { partitions, payload_bytes_max, retention_age_ms, retention_bytes, dedup_window_ms })

@@ -4,12 +4,15 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use laneway_client::dead_letter::{DeadLetter, DeadLetterList, Replayed};
-use laneway_client::{ErrorCode, Problem};
+use laneway_client::openapi::Position;
+use laneway_client::{ErrorCode, GroupName, Problem, TopicName};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::Context;
 use super::groups::{group_name, page};
 use super::messages::stored;
+use super::openapi::{Common, Malformed, NotFound, Unprocessable};
 use super::problem::{Failure, Path, Query, malformed};
 use super::topics::topic_name;
 use crate::broker::dead_letters::DeadLetterError;
@@ -33,17 +36,34 @@ impl From<DeadLetterError> for Failure {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListQuery {
+    /// Of this topic only.
+    #[param(value_type = TopicName, required = false, example = "orders")]
     topic: Option<String>,
+    /// Of groups of this name only.
+    #[param(value_type = GroupName, required = false, example = "billing")]
     group: Option<String>,
     /// The last id of the page before.
     #[serde(default)]
+    #[param(value_type = Position, required = false)]
     after: i64,
+    /// At most this many.
+    #[param(value_type = u32, required = false, minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
+/// One page of dead letters, oldest first.
+#[utoipa::path(
+    get,
+    path = "/v1/dead-letters",
+    operation_id = "list_dead_letters",
+    tag = "dead letters",
+    params(ListQuery),
+    responses((status = 200, body = DeadLetterList, description = "One page"), Malformed, NotFound, Unprocessable, Common)
+)]
 pub(super) async fn list(
     State(context): State<Context>,
     Query(query): Query<ListQuery>,
@@ -63,6 +83,15 @@ pub(super) async fn list(
     Ok(Json(DeadLetterList { dead_letters: found.dead_letters.into_iter().map(shown).collect(), next }))
 }
 
+/// A dead letter, whole.
+#[utoipa::path(
+    get,
+    path = "/v1/dead-letters/{id}",
+    operation_id = "show_dead_letter",
+    tag = "dead letters",
+    params(("id" = Position, Path, description = "The number of the dead letter", example = 1)),
+    responses((status = 200, body = DeadLetter, description = "The dead letter"), Malformed, NotFound, Common)
+)]
 pub(super) async fn show(
     State(context): State<Context>,
     Path(id): Path<i64>,
@@ -70,6 +99,15 @@ pub(super) async fn show(
     Ok(Json(shown(context.broker.find_dead_letter(DeadLetterId(id)).await?)))
 }
 
+/// Publishes a dead letter to its partition again; it ends with that.
+#[utoipa::path(
+    post,
+    path = "/v1/dead-letters/{id}/replay",
+    operation_id = "replay_dead_letter",
+    tag = "dead letters",
+    params(("id" = Position, Path, description = "The number of the dead letter", example = 2)),
+    responses((status = 200, body = Replayed, description = "Where it stands now"), Malformed, NotFound, Common)
+)]
 pub(super) async fn replay(
     State(context): State<Context>,
     Path(id): Path<i64>,
@@ -78,6 +116,15 @@ pub(super) async fn replay(
     Ok(Json(Replayed { partition: replayed.partition, offset: replayed.offset.0 }))
 }
 
+/// Drops a dead letter for good.
+#[utoipa::path(
+    delete,
+    path = "/v1/dead-letters/{id}",
+    operation_id = "delete_dead_letter",
+    tag = "dead letters",
+    params(("id" = Position, Path, description = "The number of the dead letter", example = 3)),
+    responses((status = 204, description = "It is gone"), Malformed, NotFound, Common)
+)]
 pub(super) async fn delete(
     State(context): State<Context>,
     Path(id): Path<i64>,

@@ -6,12 +6,15 @@ use axum::http::StatusCode;
 use laneway_client::group_api::{
     GroupDescription, GroupDetail, GroupList, MemberDescription, Seek, Sought, SoughtLane,
 };
+use laneway_client::openapi::GroupKey;
 use laneway_client::wire::WantedSettings;
 use laneway_client::{ErrorCode, GroupName, Problem, TopicName};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::Context;
 use super::lanes;
+use super::openapi::{Common, Conflict, Malformed, NotFound, Unprocessable};
 use super::problem::{Body, Failure, Path, Query, malformed};
 use super::topics::topic_name;
 use crate::broker::group_admin::{GroupError, GroupShown};
@@ -47,28 +50,37 @@ impl From<GroupError> for Failure {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListQuery {
+    /// Of this topic only.
+    #[param(value_type = TopicName, required = false, example = "orders")]
     topic: Option<String>,
     /// The last of the page before, as `topic/group`.
+    #[param(value_type = GroupKey, required = false)]
     after: Option<String>,
+    /// At most this many.
+    #[param(value_type = u32, required = false, minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
+/// One page of groups by topic and name.
+#[utoipa::path(
+    get,
+    path = "/v1/groups",
+    operation_id = "list_groups",
+    tag = "groups",
+    params(ListQuery),
+    responses((status = 200, body = GroupList, description = "One page"), Malformed, NotFound, Unprocessable, Common)
+)]
 pub(super) async fn list(
     State(context): State<Context>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<GroupList>, Failure> {
     let topic = query.topic.map(topic_name).transpose()?;
     let limit = page(query.limit, PAGE_DEFAULT, GROUPS_PAGE_MAX)?;
-    let after = match query.after.as_deref() {
-        None => ("", ""),
-        Some(after) => after
-            .split_once('/')
-            .ok_or_else(|| malformed("after", "after is a topic and a group: orders/billing"))?,
-    };
-    without_nul(&[after.0, after.1])?;
+    let after = query.after.as_deref().map_or(Ok(("", "")), key)?;
     let mut found = context.broker.list_groups(topic.as_ref(), after, limit + 1).await?;
     let more = found.len() > limit as usize;
     found.truncate(limit as usize);
@@ -76,6 +88,15 @@ pub(super) async fn list(
     Ok(Json(GroupList { groups: found.iter().map(description).collect(), next }))
 }
 
+/// A group with its settings, members and lanes.
+#[utoipa::path(
+    get,
+    path = "/v1/topics/{topic}/groups/{group}",
+    operation_id = "show_group",
+    tag = "groups",
+    params(("topic" = TopicName, Path, description = "The name of the topic", example = "orders"), ("group" = GroupName, Path, description = "The name of the group", example = "billing")),
+    responses((status = 200, body = GroupDetail, description = "The group"), NotFound, Unprocessable, Common)
+)]
 pub(super) async fn show(
     State(context): State<Context>,
     Path(names): Path<(String, String)>,
@@ -84,6 +105,16 @@ pub(super) async fn show(
     Ok(Json(detail(context.broker.show_group(&topic, &group).await?)))
 }
 
+/// Changes settings of a group, for all its members.
+#[utoipa::path(
+    patch,
+    path = "/v1/topics/{topic}/groups/{group}",
+    operation_id = "alter_group",
+    tag = "groups",
+    params(("topic" = TopicName, Path, description = "The name of the topic", example = "orders"), ("group" = GroupName, Path, description = "The name of the group", example = "billing")),
+    request_body = WantedSettings,
+    responses((status = 200, body = GroupDetail, description = "The group as it is now"), Malformed, NotFound, Unprocessable, Common)
+)]
 pub(super) async fn alter(
     State(context): State<Context>,
     Path(names): Path<(String, String)>,
@@ -94,13 +125,24 @@ pub(super) async fn alter(
     Ok(Json(detail(context.broker.show_group(&topic, &group).await?)))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeleteQuery {
     /// Whether it goes although it has members.
+    #[param(value_type = bool, required = false)]
     force: Option<bool>,
 }
 
+/// Deletes a group; one that has members only with `force`.
+#[utoipa::path(
+    delete,
+    path = "/v1/topics/{topic}/groups/{group}",
+    operation_id = "delete_group",
+    tag = "groups",
+    params(("topic" = TopicName, Path, description = "The name of the topic", example = "orders"), ("group" = GroupName, Path, description = "The name of the group", example = "obsolete"), DeleteQuery),
+    responses((status = 204, description = "It is gone"), Malformed, NotFound, Conflict, Unprocessable, Common)
+)]
 pub(super) async fn delete(
     State(context): State<Context>,
     Path(names): Path<(String, String)>,
@@ -112,6 +154,16 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Moves lanes of a group to another offset, live.
+#[utoipa::path(
+    post,
+    path = "/v1/topics/{topic}/groups/{group}/seek",
+    operation_id = "seek_group",
+    tag = "groups",
+    params(("topic" = TopicName, Path, description = "The name of the topic", example = "orders"), ("group" = GroupName, Path, description = "The name of the group", example = "billing")),
+    request_body = Seek,
+    responses((status = 200, body = Sought, description = "Where the lanes go on"), Malformed, NotFound, Unprocessable, Common)
+)]
 pub(super) async fn seek(
     State(context): State<Context>,
     Path(names): Path<(String, String)>,
@@ -146,12 +198,16 @@ pub(super) fn page(limit: Option<u32>, default: u32, max: u32) -> Result<u32, Fa
     }
 }
 
-/// PostgreSQL has no text with a NUL, so nothing can come after one.
-pub(super) fn without_nul(texts: &[&str]) -> Result<(), Failure> {
-    match texts.iter().any(|text| text.contains('\0')) {
-        true => Err(malformed("after", "after holds a NUL, and no name does")),
-        false => Ok(()),
+fn key(after: &str) -> Result<(&str, &str), Failure> {
+    match after.split_once('/') {
+        Some((topic, group)) if are_names(topic, group) => Ok((topic, group)),
+        _ => Err(malformed("after", "after is a topic and a group: orders/billing")),
     }
+}
+
+/// Whether these can be what a page before has ended with.
+pub(super) fn are_names(topic: &str, group: &str) -> bool {
+    TopicName::new(topic).is_ok() && GroupName::new(group).is_ok()
 }
 
 fn description(group: &GroupOverview) -> GroupDescription {

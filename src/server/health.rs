@@ -7,13 +7,30 @@ use laneway_client::admin::VERSION_HEADER;
 use laneway_client::{ErrorCode, Problem};
 
 use super::Context;
+use super::openapi::Common;
 use super::problem::Failure;
 use crate::postgres::Status;
 
+/// Whether the process lives.
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    operation_id = "healthz",
+    tag = "health",
+    responses((status = 200, body = String, content_type = "text/plain", description = "It lives"), Common)
+)]
 pub(super) async fn healthz() -> impl IntoResponse {
     ([(VERSION_HEADER, env!("CARGO_PKG_VERSION"))], "ok\n")
 }
 
+/// Whether the broker can do its work now.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    operation_id = "readyz",
+    tag = "health",
+    responses((status = 200, body = String, content_type = "text/plain", description = "It can"), Common)
+)]
 pub(super) async fn readyz(State(context): State<Context>) -> Result<&'static str, Failure> {
     if context.sessions.is_draining() {
         return Err(Failure::from(Problem::new(ErrorCode::GoingAway, "this broker is draining")));
@@ -38,6 +55,14 @@ fn trouble(status: &Status) -> Option<String> {
     }
 }
 
+/// Numbers for Prometheus.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    operation_id = "metrics",
+    tag = "health",
+    responses((status = 200, body = String, content_type = "application/openmetrics-text", description = "In the text format of OpenMetrics"), Common)
+)]
 pub(super) async fn metrics(State(context): State<Context>) -> Response {
     let mut text = String::new();
     match prometheus_client::encoding::text::encode(&mut text, &context.metrics) {

@@ -1,117 +1,109 @@
-//! Messages over HTTP: published, listed by offset or time, found by trace.
+//! Messages over HTTP: listed by offset or time, read one by one, found by trace.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use laneway_client::message::{
-    DecodeError, Encoding, MessageList, PublishMessage, PublishRequest, PublishResponse, PublishResult,
-    StoredMessage,
-};
-use laneway_client::{ErrorCode, Problem};
+use laneway_client::message::{Encoding, MessageList, StoredMessage};
+use laneway_client::openapi::{Moment, Position, Trace};
+use laneway_client::{ErrorCode, Problem, TopicName};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::Context;
-use super::problem::{Body, Failure, Path, Query, malformed};
+use super::openapi::{Common, Gone, Malformed, NotFound, Unprocessable};
+use super::problem::{Failure, Path, Query, malformed};
 use super::topics::topic_name;
-use crate::broker::message::Draft;
-use crate::broker::publish::{Addressed, Placed, Published};
 use crate::broker::reader::is_cut;
 use crate::broker::topics::TopicError;
-use crate::ids::{Offset, PartitionId, ProducerId, TraceId};
+use crate::ids::{Offset, PartitionId, TraceId};
 use crate::limits::{READ_BYTES_MAX, READ_MESSAGES_MAX};
 use crate::store::messages::{Message, ReadLimit};
+use crate::store::topics::Topic;
 
-pub(super) async fn publish(
-    State(context): State<Context>,
-    Path(topic): Path<String>,
-    Body(request): Body<PublishRequest>,
-) -> Result<Json<PublishResponse>, Failure> {
-    let topic = topic_name(topic)?;
-    let drafts: Result<Vec<_>, Failure> = request.messages.into_iter().enumerate().map(draft).collect();
-    let producer_id = request.producer_id.map(ProducerId);
-    let published = context.broker.publisher.publish(&topic, producer_id, drafts?).await?;
-    // One partition, one fate: its error is the answer. Several: each message carries its own.
-    if let [first, rest @ ..] = published.as_slice()
-        && let Err(error) = &first.result
-        && rest.iter().all(|other| other.result == first.result)
-    {
-        return Err(error.clone().into());
-    }
-    Ok(Json(PublishResponse { results: published.into_iter().map(result).collect() }))
-}
-
-fn draft((index, message): (usize, PublishMessage)) -> Result<Addressed, Failure> {
-    let field = |name: &str| format!("messages[{index}].{name}");
-    let key = message.key.as_deref().map(|key| {
-        message.key_encoding.decode(key).map_err(|error| undecoded(field("key"), "key_encoding", error))
-    });
-    let payload = message.encoding.decode(&message.payload);
-    let payload = payload.map_err(|error| undecoded(field("payload"), "encoding", error))?;
-    let trace_id = message.trace_id.as_deref().map(|id| trace_id(id, &field("trace_id"))).transpose()?;
-    let is_json = message.encoding == Encoding::Json;
-    let draft = Draft {
-        trace_id,
-        cause: None,
-        key: key.transpose()?.map(Into::into),
-        transaction_id: message.transaction_id,
-        headers: message.headers,
-        content_type: message.content_type.or(is_json.then(|| "application/json".to_owned())),
-        payload: payload.into(),
-        producer: None,
-    };
-    Ok(Addressed { partition: message.partition, sequence: message.sequence, draft })
-}
-
-/// A value that does not stand for bytes in the way that its `declared_by` says.
-fn undecoded(field: String, declared_by: &str, error: DecodeError) -> Failure {
-    let advice = match error {
-        DecodeError::NotAString => format!(": declare \"{declared_by}\": \"json\" to send a JSON value"),
-        DecodeError::NotText => format!(": declare \"{declared_by}\": \"json\" to send it as it is"),
-        DecodeError::NotBase64 => String::new(),
-    };
-    let detail = format!("{field}: {error}{advice}");
-    malformed(field, detail)
-}
-
-fn trace_id(text: &str, field: &str) -> Result<TraceId, Failure> {
-    let wrong = |_| malformed(field, format!("{text:?} is not a trace id: a UUID or 32 hexadecimal digits"));
-    uuid::Uuid::parse_str(text).map(TraceId).map_err(wrong)
-}
-
-fn result(published: Published) -> PublishResult {
-    let partition = published.partition;
-    match published.result {
-        Ok(Placed::New(offset)) => {
-            PublishResult { partition, offset: Some(offset.0), duplicate: false, error: None }
-        }
-        Ok(Placed::Duplicate(offset)) => {
-            PublishResult { partition, offset: offset.map(|offset| offset.0), duplicate: true, error: None }
-        }
-        Err(error) => {
-            PublishResult { partition, offset: None, duplicate: false, error: Some(*Failure::from(error).0) }
-        }
-    }
-}
-
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListQuery {
     /// From this offset on.
+    #[param(value_type = Position, required = false)]
     from: Option<i64>,
     /// Before this offset, newest first.
+    #[param(value_type = Position, required = false)]
     before: Option<i64>,
     /// From the first message at or after this moment.
+    #[param(value_type = Moment, required = false)]
     at: Option<String>,
+    /// At most this many.
+    #[param(value_type = u32, required = false, minimum = 1, maximum = 10000)]
     limit: Option<u32>,
 }
 
+/// Messages of a partition: one page from an offset or a moment on, or backwards before an offset or from the end.
+#[utoipa::path(
+    get,
+    path = "/v1/topics/{topic}/partitions/{partition}/messages",
+    operation_id = "list_messages",
+    tag = "messages",
+    params(("topic" = TopicName, Path, description = "The name of the topic", example = "orders"), ("partition" = u32, Path, description = "The number of the partition", maximum = 999, example = 0), ListQuery),
+    responses((status = 200, body = MessageList, description = "One page"), Malformed, NotFound, Gone, Unprocessable, Common)
+)]
 pub(super) async fn list(
     State(context): State<Context>,
     Path((topic, partition)): Path<(String, u32)>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<MessageList>, Failure> {
+    let (topic, partition_id) = partition_of(&context, topic, partition).await?;
+    let messages = read(&context, partition_id, &query).await?;
+    let messages = messages.into_iter().map(|message| stored(&topic.name, partition, message)).collect();
+    Ok(Json(MessageList { messages, truncated: false }))
+}
+
+/// One message.
+#[utoipa::path(
+    get,
+    path = "/v1/topics/{topic}/partitions/{partition}/messages/{offset}",
+    operation_id = "show_message",
+    tag = "messages",
+    params(
+        ("topic" = TopicName, Path, description = "The name of the topic", example = "orders"),
+        ("partition" = u32, Path, description = "The number of the partition", maximum = 999, example = 0),
+        ("offset" = Position, Path, description = "Where it stands", example = 0)
+    ),
+    responses(
+        (status = 200, body = StoredMessage, description = "The message"),
+        Malformed,
+        NotFound,
+        Gone,
+        Unprocessable,
+        Common
+    )
+)]
+pub(super) async fn show(
+    State(context): State<Context>,
+    Path((topic, partition, at)): Path<(String, u32, i64)>,
+) -> Result<Json<StoredMessage>, Failure> {
+    let at = offset("offset", at)?;
+    let (topic, partition_id) = partition_of(&context, topic, partition).await?;
+    let limit = ReadLimit { messages: 1, bytes: READ_BYTES_MAX };
+    let found = context.broker.reader.read(partition_id, at, limit).await?;
+    match found.into_iter().next() {
+        Some(message) => Ok(Json(stored(&topic.name, partition, message))),
+        None => {
+            let detail = format!("partition {partition} of {} has no message {at} yet", topic.name);
+            Err(Failure::from(Problem::new(ErrorCode::UnknownMessage, detail).with_field("offset")))
+        }
+    }
+}
+
+/// A partition that a path names.
+async fn partition_of(
+    context: &Context,
+    topic: String,
+    partition: u32,
+) -> Result<(Arc<Topic>, PartitionId), Failure> {
     let topic = context.broker.topics.find(&topic_name(topic)?).await?;
     let partitions = topic.partitions.len();
     let partition_id = *topic.partitions.get(partition as usize).ok_or_else(|| {
@@ -119,9 +111,7 @@ pub(super) async fn list(
             format!("topic {} has {partitions} partitions, so there is no partition {partition}", topic.name);
         Failure::from(Problem::new(ErrorCode::PartitionOutOfRange, detail).with_field("partition"))
     })?;
-    let messages = read(&context, partition_id, &query).await?;
-    let messages = messages.into_iter().map(|message| stored(&topic.name, partition, message)).collect();
-    Ok(Json(MessageList { messages, truncated: false }))
+    Ok((topic, partition_id))
 }
 
 async fn read(
@@ -167,6 +157,21 @@ fn offset(field: &'static str, value: i64) -> Result<Offset, Failure> {
     }
 }
 
+/// A trace id as text has it.
+pub(super) fn trace_id(text: &str, field: &str) -> Result<TraceId, Failure> {
+    let wrong = |_| malformed(field, format!("{text:?} is not a trace id: a UUID or 32 hexadecimal digits"));
+    uuid::Uuid::parse_str(text).map(TraceId).map_err(wrong)
+}
+
+/// The messages of a trace, oldest first.
+#[utoipa::path(
+    get,
+    path = "/v1/traces/{trace_id}/messages",
+    operation_id = "show_trace",
+    tag = "messages",
+    params(("trace_id" = Trace, Path, description = "A UUID or 32 hexadecimal digits", example = "0af7651916cd43dd8448eb211c80319c")),
+    responses((status = 200, body = MessageList, description = "Its messages"), Malformed, Common)
+)]
 pub(super) async fn trace(
     State(context): State<Context>,
     Path(id): Path<String>,

@@ -7,8 +7,9 @@
 //! | `watched` | the bytes of a connection: when they last moved, and what is left of them at the end |
 //! | `guard` | who may ask: `Host` and `Origin` |
 //! | `problem` | errors as HTTP carries them |
+//! | `openapi` | the description of all routes, `/openapi.json` |
 //! | `ws` | the upgrade to a WebSocket, which becomes a session |
-//! | `health`, `topics`, `messages`, `groups`, `lanes`, `dead_letters` | the other routes |
+//! | `health`, `topics`, `publishing`, `messages`, `groups`, `lanes`, `dead_letters` | the other routes |
 //!
 //! Knows no SQL. Every answer that is not a success is `application/problem+json`.
 
@@ -19,25 +20,32 @@ mod guard;
 mod health;
 mod lanes;
 mod messages;
+mod openapi;
 mod problem;
+mod publishing;
 mod topics;
 mod watched;
 mod ws;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, post};
+use axum::routing::get;
+use axum::{Extension, Router};
 use laneway_client::wire::bounds::WEBSOCKET_PATH;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use utoipa::OpenApi as _;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::broker::Broker;
 use crate::limits::{CLOSE_TIMEOUT, HTTP_BODY_BYTES_MAX, SESSIONS_DRAIN_TIMEOUT};
 use crate::postgres::Status;
 use crate::session::Sessions;
+
+use openapi::{Description, Document};
 
 /// What every route can reach.
 #[derive(Debug, Clone)]
@@ -53,34 +61,45 @@ pub struct Context {
 
 /// All routes.
 pub fn router(context: Context) -> Router {
-    Router::new()
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
-        .route("/metrics", get(health::metrics))
+    let (router, description) = described();
+    router
+        // Not described: what follows the upgrade is no HTTP.
         .route(WEBSOCKET_PATH, get(ws::upgrade))
-        .route("/v1/topics", post(topics::create).get(topics::list))
-        .route("/v1/topics/{topic}", get(topics::show).patch(topics::alter).delete(topics::delete))
-        .route(
-            "/v1/topics/{topic}/groups/{group}",
-            get(groups::show).patch(groups::alter).delete(groups::delete),
-        )
-        .route("/v1/topics/{topic}/groups/{group}/seek", post(groups::seek))
-        .route("/v1/groups", get(groups::list))
-        .route("/v1/lanes", get(lanes::list))
-        .route("/v1/brokers", get(lanes::brokers))
-        .route("/v1/topics/{topic}/messages", post(messages::publish))
-        .route("/v1/topics/{topic}/partitions/{partition}/messages", get(messages::list))
-        .route("/v1/traces/{trace_id}/messages", get(messages::trace))
-        .route("/v1/dead-letters", get(dead_letters::list))
-        .route("/v1/dead-letters/{id}", get(dead_letters::show).delete(dead_letters::delete))
-        .route("/v1/dead-letters/{id}/replay", post(dead_letters::replay))
         .fallback(problem::unknown_route)
         .method_not_allowed_fallback(problem::method_not_allowed)
+        .layer(Extension(Document::new(&description)))
         .layer(DefaultBodyLimit::max(HTTP_BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn(problem::in_size))
         .layer(axum::middleware::from_fn(problem::in_time))
         .layer(axum::middleware::from_fn_with_state(context.clone(), guard::check))
         .with_state(context)
+}
+
+/// The routes of the HTTP API, and the document that describes them.
+fn described() -> (Router<Context>, utoipa::openapi::OpenApi) {
+    let (router, mut description) = OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::metrics))
+        .routes(routes!(openapi::document))
+        .routes(routes!(topics::create, topics::list))
+        .routes(routes!(topics::show, topics::alter, topics::delete))
+        .routes(routes!(groups::show, groups::alter, groups::delete))
+        .routes(routes!(groups::seek))
+        .routes(routes!(groups::list))
+        .routes(routes!(lanes::list))
+        .routes(routes!(lanes::brokers))
+        .routes(routes!(publishing::publish))
+        .routes(routes!(publishing::publish_one))
+        .routes(routes!(messages::list))
+        .routes(routes!(messages::show))
+        .routes(routes!(messages::trace))
+        .routes(routes!(dead_letters::list))
+        .routes(routes!(dead_letters::show, dead_letters::delete))
+        .routes(routes!(dead_letters::replay))
+        .split_for_parts();
+    openapi::refine(&mut description);
+    (router, description)
 }
 
 /// Serves until told to stop; then, in the order of the data: no more connections, sessions drain, requests under way end.

@@ -8,14 +8,25 @@ use laneway_client::topic::{
     AlterTopic, CreateTopic, PartitionDescription, TopicDescription, TopicDetail, TopicList,
 };
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::Context;
-use super::problem::{Body, Failure, Path, Query};
+use super::openapi::{Common, Conflict, Malformed, NotFound, Unprocessable};
+use super::problem::{Body, Failure, Path, Query, malformed};
 use crate::broker::topics::TopicError;
 use crate::limits::TOPICS_PAGE_MAX;
 use crate::store::partitions::Partition;
 use crate::store::topics::Topic;
 
+/// Makes a topic.
+#[utoipa::path(
+    post,
+    path = "/v1/topics",
+    operation_id = "create_topic",
+    tag = "topics",
+    request_body = CreateTopic,
+    responses((status = 201, body = TopicDetail, description = "It is made"), Malformed, Conflict, Unprocessable, Common)
+)]
 pub(super) async fn create(
     State(context): State<Context>,
     Body(request): Body<CreateTopic>,
@@ -25,23 +36,46 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(detail(&topic, &partitions))))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListQuery {
-    #[serde(default)]
-    after: String,
+    /// The last name of the page before.
+    #[param(value_type = TopicName, required = false)]
+    after: Option<String>,
 }
 
+/// One page of topics by name.
+#[utoipa::path(
+    get,
+    path = "/v1/topics",
+    operation_id = "list_topics",
+    tag = "topics",
+    params(ListQuery),
+    responses((status = 200, body = TopicList, description = "One page"), Malformed, Common)
+)]
 pub(super) async fn list(
     State(context): State<Context>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<TopicList>, Failure> {
-    let found = context.broker.topics.list(&query.after).await?;
+    let after = query.after.map(TopicName::new).transpose().map_err(|_| {
+        malformed("after", "after is the name of a topic, as `next` of the page before has it")
+    })?;
+    let found = context.broker.topics.list(after.as_ref().map_or("", TopicName::as_str)).await?;
     let is_full_page = found.len() as i64 == TOPICS_PAGE_MAX;
     let next = found.last().filter(|_| is_full_page).map(|topic| topic.name.clone());
     Ok(Json(TopicList { topics: found.iter().map(description).collect(), next }))
 }
 
+/// A topic with where its partitions stand.
+#[utoipa::path(
+    get,
+    path = "/v1/topics/{topic}",
+    operation_id = "show_topic",
+    tag = "topics",
+    params(("topic" = TopicName, Path, description = "The name of the topic", example = "orders")),
+    responses((status = 200, body = TopicDetail, description = "The topic"), NotFound, Unprocessable, Common)
+)]
 pub(super) async fn show(
     State(context): State<Context>,
     Path(name): Path<String>,
@@ -51,6 +85,16 @@ pub(super) async fn show(
     Ok(Json(detail(&topic, &partitions)))
 }
 
+/// Changes settings of a topic and adds partitions: all of it, or nothing.
+#[utoipa::path(
+    patch,
+    path = "/v1/topics/{topic}",
+    operation_id = "alter_topic",
+    tag = "topics",
+    params(("topic" = TopicName, Path, description = "The name of the topic", example = "orders")),
+    request_body = AlterTopic,
+    responses((status = 200, body = TopicDetail, description = "The topic as it is now"), Malformed, NotFound, Unprocessable, Common)
+)]
 pub(super) async fn alter(
     State(context): State<Context>,
     Path(name): Path<String>,
@@ -61,6 +105,15 @@ pub(super) async fn alter(
     Ok(Json(detail(&topic, &partitions)))
 }
 
+/// Deletes a topic with everything in it.
+#[utoipa::path(
+    delete,
+    path = "/v1/topics/{topic}",
+    operation_id = "delete_topic",
+    tag = "topics",
+    params(("topic" = TopicName, Path, description = "The name of the topic", example = "obsolete")),
+    responses((status = 204, description = "It is gone"), NotFound, Unprocessable, Common)
+)]
 pub(super) async fn delete(
     State(context): State<Context>,
     Path(name): Path<String>,

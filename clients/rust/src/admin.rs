@@ -1,4 +1,4 @@
-//! Topics, groups, lanes, brokers and dead letters over HTTP: what the command line and operators' programs use.
+//! Topics, messages, groups, lanes, brokers and dead letters over HTTP: what the command line and operators' programs use.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use url::Url;
 
 use crate::dead_letter::{DeadLetter, DeadLetterList, DeadLetterQuery, Replayed};
 use crate::group_api::{BrokerList, GroupDetail, GroupList, GroupQuery, LaneList, LaneQuery, Seek, Sought};
+use crate::message::{PublishMessage, PublishResult, StoredMessage};
 use crate::problem::Problem;
 use crate::topic::{AlterTopic, CreateTopic, TopicDetail, TopicList};
 use crate::wire::WantedSettings;
@@ -207,6 +208,27 @@ impl Admin {
     /// Drops a dead letter for good.
     pub async fn delete_dead_letter(&self, id: i64) -> Result<(), AdminError> {
         self.done(self.http.delete(self.dead_letter(id, &[]))).await
+    }
+
+    /// Publishes one message; a numbered one needs a producer, and so [`Client::publish`](crate::Client::publish).
+    pub async fn publish_message(
+        &self,
+        topic: &str,
+        message: &PublishMessage,
+    ) -> Result<PublishResult, AdminError> {
+        self.answer(self.http.post(self.url(&["v1", "topics", topic, "message"])).json(message)).await
+    }
+
+    /// Reads one message.
+    pub async fn show_message(
+        &self,
+        topic: &str,
+        partition: u32,
+        offset: i64,
+    ) -> Result<StoredMessage, AdminError> {
+        let (partition, offset) = (partition.to_string(), offset.to_string());
+        let path = ["v1", "topics", topic, "partitions", &partition, "messages", &offset];
+        self.answer(self.http.get(self.url(&path))).await
     }
 
     fn group(&self, topic: &str, group: &str, action: &[&str]) -> Url {

@@ -9,43 +9,56 @@ use crate::message::Encoding;
 
 /// A message that a group has given up.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DeadLetter {
     /// By which it is shown, published again or dropped.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
     pub id: i64,
     /// The topic it was published to.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::topic::TopicName))]
     pub topic: String,
     /// The number of its partition.
+    #[cfg_attr(feature = "openapi", schema(maximum = 999))]
     pub partition: u32,
     /// Where it stood there.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
     pub offset: i64,
     /// The group that has given it up.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::group::GroupName))]
     pub group: String,
     /// How often the group has tried.
     pub attempts: u32,
     /// Why the last attempt failed.
     pub reason: String,
     /// When it was given up, on the database clock (RFC 3339).
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Moment))]
     pub dead_at: String,
     /// When it was published, on the database clock (RFC 3339).
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Moment))]
     pub published_at: String,
     /// The trace it belongs to.
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub trace_id: String,
     /// Its key, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Json, required = false))]
     pub key: Option<Box<RawValue>>,
     /// How `key` stands for bytes.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub key_encoding: Encoding,
     /// Its transaction id, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transaction_id: Option<String>,
     /// Free text by name.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub headers: BTreeMap<String, String>,
     /// What the payload is, if the producer said so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// The body.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Json))]
     pub payload: Box<RawValue>,
     /// How `payload` stands for bytes.
     pub encoding: Encoding,
@@ -53,11 +66,13 @@ pub struct DeadLetter {
 
 /// One page of dead letters, oldest first.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DeadLetterList {
     /// In the order of their ids.
     pub dead_letters: Vec<DeadLetter>,
     /// Give this as `after` to get the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Position>))]
     pub next: Option<i64>,
 }
 
@@ -76,9 +91,12 @@ pub struct DeadLetterQuery {
 
 /// Where a dead letter was published again: `POST /v1/dead-letters/{id}/replay`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Replayed {
     /// The same partition as before.
+    #[cfg_attr(feature = "openapi", schema(maximum = 999))]
     pub partition: u32,
     /// Its new position there.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
     pub offset: i64,
 }

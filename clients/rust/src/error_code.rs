@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a caller may conclude from an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
     /// Nothing happened; the same request may succeed later.
@@ -110,6 +111,8 @@ error_codes! {
     BeyondSent = "beyond_sent", Refused, 422;
     /// The credit is zero in both parts, or passes a limit of the broker.
     InvalidCredit = "invalid_credit", Refused, 422;
+    /// The partition has no message at that offset yet.
+    UnknownMessage = "unknown_message", Refused, 404;
     /// There is no dead letter of that number.
     UnknownDeadLetter = "unknown_dead_letter", Refused, 404;
     /// The single acks of the lane leave as many gaps as it may have; the oldest must be acknowledged first.

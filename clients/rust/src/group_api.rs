@@ -8,10 +8,13 @@ use crate::wire::{GroupSettings, Start};
 
 /// A group with its settings, as listed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GroupDescription {
     /// The topic that it consumes.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::topic::TopicName))]
     pub topic: String,
     /// Its name.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::group::GroupName))]
     pub group: String,
     /// How many sessions take part.
     pub members: u32,
@@ -21,11 +24,13 @@ pub struct GroupDescription {
     /// What belongs to the group, for all its members.
     pub settings: GroupSettings,
     /// When it was made, on the database clock (RFC 3339).
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Moment))]
     pub created_at: String,
 }
 
 /// One page of groups: `GET /v1/groups`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GroupList {
     /// In the order of their topics and names.
     pub groups: Vec<GroupDescription>,
@@ -47,6 +52,7 @@ pub struct GroupQuery {
 
 /// A group with its members and lanes: `GET /v1/topics/{topic}/groups/{group}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GroupDetail {
     /// Name and settings.
     #[serde(flatten)]
@@ -59,12 +65,16 @@ pub struct GroupDetail {
 
 /// A session that takes part in a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MemberDescription {
     /// The session.
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub session: String,
     /// The broker that has its connection.
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub broker: String,
     /// When it joined, on the database clock (RFC 3339).
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Moment))]
     pub joined_at: String,
     /// The partitions whose lanes it holds.
     pub partitions: Vec<u32>,
@@ -72,6 +82,7 @@ pub struct MemberDescription {
 
 /// What a lane is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LaneState {
     /// Nobody holds it, and nobody is to have it.
@@ -103,38 +114,51 @@ impl fmt::Display for LaneState {
 
 /// One partition as delivered to one group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LaneDescription {
     /// The topic of the partition.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::topic::TopicName))]
     pub topic: String,
     /// The group.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::group::GroupName))]
     pub group: String,
     /// The number of the partition.
+    #[cfg_attr(feature = "openapi", schema(maximum = 999))]
     pub partition: u32,
     /// Grows each time the lane changes hands, and with each seek.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
     pub epoch: i64,
     /// What it is doing.
     pub state: LaneState,
     /// The session that holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub holder: Option<String>,
     /// The broker of its holder.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub broker: Option<String>,
     /// The session that is to have it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<uuid::Uuid>))]
     pub wanted: Option<String>,
     /// The next offset to resume from.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
     pub committed_offset: i64,
     /// The offset that the next message of the partition gets.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
     pub next_offset: i64,
     /// How many messages are not done.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
     pub lag_messages: i64,
     /// For how long the first of them has been waiting, by the time of the flush that it came with.
+    #[cfg_attr(feature = "openapi", schema(minimum = 0))]
     pub lag_seconds: f64,
 }
 
 /// One page of lanes: `GET /v1/lanes`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LaneList {
     /// In the order of their topics, groups and partitions.
     pub lanes: Vec<LaneDescription>,
@@ -158,15 +182,20 @@ pub struct LaneQuery {
 
 /// A broker, living or buried within the last hour.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BrokerDescription {
     /// Its id, for this life.
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub broker: String,
     /// When it registered (RFC 3339).
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Moment))]
     pub started_at: String,
     /// Until when it lives without another heartbeat (RFC 3339).
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Moment))]
     pub expires_at: String,
     /// When it ended or was buried (RFC 3339); absent while it lives.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Moment>))]
     pub dead_at: Option<String>,
     /// Its sessions that are members of some group.
     pub sessions: u64,
@@ -176,6 +205,7 @@ pub struct BrokerDescription {
 
 /// The youngest brokers: `GET /v1/brokers`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BrokerList {
     /// The youngest first.
     pub brokers: Vec<BrokerDescription>,
@@ -183,17 +213,20 @@ pub struct BrokerList {
 
 /// Where to: `POST /v1/topics/{topic}/groups/{group}/seek`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Seek {
     /// An offset below what retention has kept becomes the first that is left, one beyond the end becomes the end.
     pub to: Start,
     /// Which partitions, each once, at least one; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Partitions>))]
     pub partitions: Option<Vec<u32>>,
 }
 
 /// Where the lanes of a group go on after a seek.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Sought {
     /// In the order of their partitions.
     pub lanes: Vec<SoughtLane>,
@@ -201,11 +234,15 @@ pub struct Sought {
 
 /// A lane after a seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SoughtLane {
     /// The number of its partition.
+    #[cfg_attr(feature = "openapi", schema(maximum = 999))]
     pub partition: u32,
     /// Every holder of an older epoch has lost it.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
     pub epoch: i64,
     /// The next offset to be delivered.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
     pub committed_offset: i64,
 }

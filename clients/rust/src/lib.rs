@@ -14,6 +14,7 @@
 //! | [`wire`] | the frames of the socket, in both encodings: the only implementation of the protocol |
 //! | [`client`] | publish, subscribe, tail over one connection that comes back by itself |
 //! | [`admin`] | topics, groups, lanes and dead letters over HTTP |
+//! | `openapi` | schemas of what HTTP carries; with the feature of that name only |
 //!
 //! # Publish and subscribe
 //!
@@ -83,6 +84,8 @@ pub mod group;
 pub mod group_api;
 pub mod message;
 mod name;
+#[cfg(feature = "openapi")]
+pub mod openapi;
 pub mod problem;
 pub mod routing;
 pub mod topic;

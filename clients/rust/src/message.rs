@@ -15,6 +15,7 @@ use crate::problem::Problem;
 
 /// How a JSON value stands for bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Encoding {
     /// A string: its UTF-8 bytes.
@@ -82,60 +83,77 @@ fn quoted(text: &str) -> Box<RawValue> {
 
 /// One message to publish.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PublishMessage {
     /// The body, as `encoding` declares it.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Json))]
     pub payload: Box<RawValue>,
     /// How `payload` stands for bytes.
     #[serde(default, skip_serializing_if = "Encoding::is_default")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub encoding: Encoding,
     /// Messages of one key stay in order.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Json, required = false))]
     pub key: Option<Box<RawValue>>,
     /// How `key` stands for bytes.
     #[serde(default, skip_serializing_if = "Encoding::is_default")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub key_encoding: Encoding,
     /// Explicit partition; wins over the key.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 999))]
     pub partition: Option<u32>,
     /// A UUID or 32 hexadecimal digits; absent: the broker makes one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Trace>))]
     pub trace_id: Option<String>,
     /// Names the message: a second one with the same id is not stored within the topic's window.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255, pattern = r"^[^\u0000]+$"))]
     pub transaction_id: Option<String>,
     /// Free text by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub headers: BTreeMap<String, String>,
     /// What the payload is, as a media type.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255, pattern = r"^[^\u0000]+$"))]
     pub content_type: Option<String>,
     /// With a `producer_id`: the number of this message among those the producer sends to its partition, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Sequence>))]
     pub sequence: Option<i64>,
 }
 
 /// `POST /v1/topics/{topic}/messages`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PublishRequest {
     /// A UUID of the producer's own making. With it, every message carries a `sequence`, and a retry is one copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub producer_id: Option<Uuid>,
     /// Messages that share a partition are stored all or none, in this order.
+    #[cfg_attr(feature = "openapi", schema(min_items = 1))]
     pub messages: Vec<PublishMessage>,
 }
 
 /// What became of one message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PublishResult {
     /// Where it belongs.
+    #[cfg_attr(feature = "openapi", schema(maximum = 999))]
     pub partition: u32,
     /// Where it stands; absent if it was not stored, or if its first copy has left the window.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Position>))]
     pub offset: Option<i64>,
     /// Present and true if an earlier copy was found and no second one stored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub duplicate: bool,
     /// Why the messages of this partition were not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -144,6 +162,7 @@ pub struct PublishResult {
 
 /// One result per message, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PublishResponse {
     /// In the order of the request.
     pub results: Vec<PublishResult>,
@@ -151,33 +170,43 @@ pub struct PublishResponse {
 
 /// A stored message.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StoredMessage {
     /// The topic it was published to.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::topic::TopicName))]
     pub topic: String,
     /// The number of its partition.
+    #[cfg_attr(feature = "openapi", schema(maximum = 999))]
     pub partition: u32,
     /// Its position there.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
     pub offset: i64,
     /// On the database clock (RFC 3339).
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Moment))]
     pub published_at: String,
     /// The trace it belongs to.
+    #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub trace_id: String,
     /// Its key, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Json, required = false))]
     pub key: Option<Box<RawValue>>,
     /// How `key` stands for bytes.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub key_encoding: Encoding,
     /// Its transaction id, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transaction_id: Option<String>,
     /// Free text by name.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub headers: BTreeMap<String, String>,
     /// What the payload is, if the producer said so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// The body.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Json))]
     pub payload: Box<RawValue>,
     /// How `payload` stands for bytes.
     pub encoding: Encoding,
@@ -185,11 +214,13 @@ pub struct StoredMessage {
 
 /// One page of messages of a partition.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MessageList {
     /// In the order asked for.
     pub messages: Vec<StoredMessage>,
     /// Present and true if a trace has more messages than one answer holds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub truncated: bool,
 }
 

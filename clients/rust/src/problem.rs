@@ -6,6 +6,7 @@ use crate::error_code::{Class, ErrorCode};
 
 /// What went wrong, for machines (`code`, `class`, `field`) and for people (`detail`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[error("{} ({})", self.detail, self.code.as_str())]
 pub struct Problem {
     /// Always the code again, as a relative reference.
@@ -14,6 +15,7 @@ pub struct Problem {
     /// The code in words that do not change with the request.
     pub title: String,
     /// The HTTP status, repeated in the body for logs.
+    #[cfg_attr(feature = "openapi", schema(minimum = 400, maximum = 599))]
     pub status: u16,
     /// One sentence for people: what is wrong and, where we know it, what to do.
     pub detail: String,
@@ -26,9 +28,11 @@ pub struct Problem {
     pub field: Option<String>,
     /// With `out_of_range`: the first offset that can still be read.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Position>))]
     pub start: Option<i64>,
     /// With `sequence_gap`: the sequence number that must come next.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Position>))]
     pub expected: Option<i64>,
 }
 

@@ -79,27 +79,35 @@ impl std::fmt::Display for TopicName {
 
 /// What to make: `POST /v1/topics`. Everything but the name has a default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateTopic {
     /// See [`TopicName`].
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::topic::TopicName))]
     pub name: String,
     /// 1 to 1,000.
     #[serde(default = "default_partitions")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000, default = 1))]
     pub partitions: u32,
     /// Largest payload of one message.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 67108864))]
     pub payload_bytes_max: Option<u32>,
     /// Most messages of one segment; retention drops whole segments.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 16, maximum = 100000000))]
     pub segment_messages: Option<u32>,
     /// Messages older than this may be dropped; absent: kept for ever.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, value_type = Option<crate::openapi::AgeMs>))]
     pub retention_age_ms: Option<u64>,
     /// The oldest messages are dropped while the topic stores more than this; absent: kept.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::StoredBytes>))]
     pub retention_bytes: Option<u64>,
     /// How long a transaction id is remembered.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 604800000))]
     pub dedup_window_ms: Option<u64>,
 }
 
@@ -124,22 +132,28 @@ impl CreateTopic {
 
 /// What to change: `PATCH /v1/topics/{topic}`. What is left out stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AlterTopic {
     /// More than it has. Keys and transaction ids that are routed by hash may land elsewhere from then on.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000))]
     pub partitions: Option<u32>,
     /// Largest payload of one message.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 67108864))]
     pub payload_bytes_max: Option<u32>,
     /// Messages older than this may be dropped; `null`: kept for ever.
     #[serde(default, skip_serializing_if = "Retention::is_left")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::AgeMs>))]
     pub retention_age_ms: Retention,
     /// The oldest messages are dropped while the topic stores more than this; `null`: kept.
     #[serde(default, skip_serializing_if = "Retention::is_left")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::StoredBytes>))]
     pub retention_bytes: Retention,
     /// How long a transaction id is remembered.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 604800000))]
     pub dedup_window_ms: Option<u64>,
 }
 
@@ -178,27 +192,34 @@ impl<'de> Deserialize<'de> for Retention {
 
 /// A topic with its settings, as listed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TopicDescription {
     /// Its name.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::topic::TopicName))]
     pub name: String,
     /// How many partitions it has.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000))]
     pub partitions: u32,
     /// Largest payload of one message.
     pub payload_bytes_max: u32,
     /// Most messages of one segment.
     pub segment_messages: u32,
     /// Age at which messages may be dropped, if any.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub retention_age_ms: Option<u64>,
     /// Bytes above which the oldest messages are dropped, if any.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub retention_bytes: Option<u64>,
     /// How long a transaction id is remembered.
     pub dedup_window_ms: u64,
     /// When it was made, on the database clock (RFC 3339).
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Moment))]
     pub created_at: String,
 }
 
 /// One page of topics by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TopicList {
     /// In the order of their names.
     pub topics: Vec<TopicDescription>,
@@ -209,6 +230,7 @@ pub struct TopicList {
 
 /// A topic with where each of its partitions stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TopicDetail {
     /// Name and settings.
     #[serde(flatten)]
@@ -219,16 +241,22 @@ pub struct TopicDetail {
 
 /// Where a partition starts and ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PartitionDescription {
     /// Its number in the topic, from 0.
+    #[cfg_attr(feature = "openapi", schema(maximum = 999))]
     pub partition: u32,
     /// First offset that can be read.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
     pub start_offset: i64,
     /// Offset that the next message will get.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
     pub next_offset: i64,
     /// Bytes of keys, headers and payloads between the two.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
     pub stored_bytes: i64,
     /// When its newest message was published, if there is one (RFC 3339).
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Moment>, required))]
     pub last_published_at: Option<String>,
 }
 

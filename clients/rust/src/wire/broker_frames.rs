@@ -217,6 +217,7 @@ pub struct Subscribed {
 
 /// All settings of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GroupSettings {
     /// How long the oldest unacknowledged message may take.

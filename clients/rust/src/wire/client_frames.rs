@@ -141,22 +141,28 @@ pub struct BatchOptions {
 
 /// Settings of a group as a subscriber wants them; what is left out is as it is, or the broker's default for a new group.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct WantedSettings {
     /// How long the oldest unacknowledged message may take.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86400000))]
     pub ack_deadline_ms: Option<u64>,
     /// Attempts before `on_failure` decides.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000000))]
     pub max_attempts: Option<u32>,
     /// Pause after the first failure.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 86400000))]
     pub backoff_base_ms: Option<u64>,
     /// By how much the pause grows with each failure.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100))]
     pub backoff_factor: Option<f64>,
     /// Longest pause.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 86400000))]
     pub backoff_cap_ms: Option<u64>,
     /// What becomes of a message that failed for good.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,133 @@
+//! Schemas of values whose Rust type says less than the wire does. The structs derive theirs; here are the parts.
+//!
+//! Only with the feature `openapi`, which the broker turns on: its `/openapi.json` is made of these.
+
+use utoipa::openapi::schema::{
+    AdditionalProperties, ArrayBuilder, Object, ObjectBuilder, OneOfBuilder, SchemaType, Type,
+};
+use utoipa::openapi::{KnownFormat, RefOr, Schema, SchemaFormat};
+use utoipa::{Number, PartialSchema, ToSchema};
+
+use crate::error_code::ErrorCode;
+use crate::group::GroupName;
+use crate::name::NAME_CHARS_MAX;
+use crate::topic::{TOPIC_PARTITIONS_MAX, TopicName};
+use crate::wire::{OnFailure, Start};
+
+/// An offset, an epoch or a count of bytes: never negative.
+#[derive(Debug)]
+pub struct Position;
+
+/// A moment as RFC 3339 writes it.
+#[derive(Debug)]
+pub struct Moment;
+
+/// Any JSON value; an `encoding` beside it says which bytes it stands for.
+#[derive(Debug)]
+pub struct Json;
+
+/// A trace id as producers may write it: a UUID or 32 hexadecimal digits, not all zero.
+#[derive(Debug)]
+pub struct Trace;
+
+/// The number of a message among those of its producer and partition.
+#[derive(Debug)]
+pub struct Sequence;
+
+/// Numbers of partitions, each once.
+#[derive(Debug)]
+pub struct Partitions;
+
+/// The last lane of a page: topic, group and partition.
+#[derive(Debug)]
+pub struct LaneKey;
+
+/// The last group of a page: topic and group.
+#[derive(Debug)]
+pub struct GroupKey;
+
+/// Milliseconds of a retention by age: up to a hundred years.
+#[derive(Debug)]
+pub struct AgeMs;
+
+/// Bytes of a retention by size: up to 2^53, which every reader of JSON keeps exact.
+#[derive(Debug)]
+pub struct StoredBytes;
+
+macro_rules! schemas {
+    ($($name:ident => $schema:expr;)*) => {$(
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                RefOr::from(Schema::from($schema))
+            }
+        }
+
+        impl ToSchema for $name {}
+    )*};
+}
+
+schemas! {
+    Position => integer(0, i64::MAX);
+    Sequence => integer(0, i64::MAX / 2);
+    AgeMs => integer(1, 100 * 365 * 24 * 3_600 * 1_000);
+    StoredBytes => integer(1, 1 << 53);
+    Moment => text().format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).build();
+    Json => ObjectBuilder::new().schema_type(SchemaType::AnyValue).build();
+    Trace => text().pattern(Some(TRACE_PATTERN)).build();
+    Partitions => ArrayBuilder::new()
+        .items(integer(0, i64::from(TOPIC_PARTITIONS_MAX) - 1))
+        .min_items(Some(1))
+        .unique_items(true)
+        .build();
+    LaneKey => text().pattern(Some(format!("^{NAME_PATTERN}/{NAME_PATTERN}/(0|[1-9][0-9]{{0,2}})$"))).build();
+    GroupKey => text().pattern(Some(format!("^{NAME_PATTERN}/{NAME_PATTERN}$"))).build();
+    TopicName => name();
+    GroupName => name();
+    ErrorCode => text().enum_values(Some(ErrorCode::ALL.iter().map(|code| code.as_str()))).build();
+    OnFailure => text()
+        .enum_values(Some([OnFailure::DeadLetter, OnFailure::Block, OnFailure::Skip].map(OnFailure::as_str)))
+        .build();
+    Start => OneOfBuilder::new()
+        .item(text().enum_values(Some(["earliest", "latest"])).build())
+        .item(only("at", Moment::schema()))
+        .item(only("offset", Position::schema()))
+        .build();
+}
+
+/// Digits in one piece or in the five of a UUID, and at least one of them is not zero.
+const TRACE_PATTERN: &str =
+    "^(?![0-]+$)([0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})$";
+
+/// The rule of names, without their length.
+const NAME_PATTERN: &str = "(?!\\.{1,2}(/|$))[a-zA-Z0-9._-]+";
+
+fn text() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::String)
+}
+
+/// The rule of [`crate::name`].
+fn name() -> Object {
+    text()
+        .pattern(Some(format!("^{NAME_PATTERN}$")))
+        .min_length(Some(1))
+        .max_length(Some(NAME_CHARS_MAX))
+        .build()
+}
+
+fn integer(min: i64, max: i64) -> Object {
+    ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
+        .minimum(Some(Number::from(min)))
+        .maximum(Some(Number::from(max)))
+        .build()
+}
+
+/// An object with exactly one member.
+fn only(member: &str, schema: RefOr<Schema>) -> Object {
+    ObjectBuilder::new()
+        .property(member, schema)
+        .required(member)
+        .additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(false)))
+        .build()
+}

@@ -1,0 +1,80 @@
+//! What the examples of the document name, so that every operation can succeed: see the `example`s in `src/server`.
+
+use futures_util::StreamExt as _;
+use laneway_client::wire::{BrokerFrame, NewMessage, Subprotocol, Subscribe};
+use laneway_client::{Admin, Client};
+use tokio::task::JoinHandle;
+
+use crate::harness::Server;
+use crate::harness::socket::{Socket, make_topic, offsets, quick_retries, subscribe};
+
+/// The trace that the document shows.
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+/// As many as examples are wanted: schemathesis drops and replays those that it has seen in a list.
+const DEAD_LETTERS: i64 = 70;
+
+/// A member that takes part for as long as it lives.
+pub struct Seeded {
+    member: JoinHandle<()>,
+}
+
+impl Drop for Seeded {
+    fn drop(&mut self) {
+        self.member.abort();
+    }
+}
+
+/// Topics `orders` and `obsolete`; on `orders` the groups `billing`, with a member, and `obsolete`, and dead letters from 1 on.
+pub async fn seed(server: &Server) -> Seeded {
+    make_topic(&server.address, "orders", 2).await;
+    make_topic(&server.address, "obsolete", 1).await;
+    publish(server).await;
+    give_up(server).await;
+    let url = format!("ws://{}/v1/ws", server.address);
+    let client = Client::connect(&url, laneway_client::Options::default()).await.unwrap();
+    let mut orders = client.subscribe("orders", "billing").await.unwrap();
+    let member = tokio::spawn(async move {
+        while let Some(delivery) = orders.next().await {
+            delivery.ack();
+        }
+    });
+    Seeded { member }
+}
+
+async fn publish(server: &Server) {
+    let mut producer = Socket::connect(&server.address, Subprotocol::Json).await;
+    let trace_id = Some(uuid::Uuid::parse_str(TRACE).unwrap());
+    let message = |number: i64| NewMessage {
+        payload: format!("order {number}").into(),
+        partition: Some(0),
+        trace_id,
+        ..NewMessage::default()
+    };
+    producer.publish("orders", (0..100).map(message).collect()).await;
+    producer.close().await;
+}
+
+/// A group that gives up messages, and is then left.
+async fn give_up(server: &Server) {
+    let mut consumer = Socket::connect(&server.address, Subprotocol::Json).await;
+    let wish = Subscribe { settings: Some(quick_retries(1)), ..subscribe("obsolete", "orders") };
+    consumer.subscribe_with(wish).await.unwrap();
+    let mut round = 0;
+    for offset in 0..DEAD_LETTERS {
+        let batch = consumer
+            .wait_for(|frame| match frame {
+                // A nack ends the round: what was sent before it is void.
+                BrokerFrame::Batch(batch) if batch.round > round => Some(batch.clone()),
+                _ => None,
+            })
+            .await;
+        assert_eq!(offsets(&batch)[0], offset);
+        round = batch.round;
+        consumer.nack(&batch, offset, "it is poison").await.unwrap();
+    }
+    consumer.close().await;
+    let admin = Admin::new(&server.url("")).unwrap();
+    let dead = admin.list_dead_letters(&Default::default()).await.unwrap().dead_letters;
+    let ids: Vec<i64> = dead.iter().map(|dead_letter| dead_letter.id).collect();
+    assert_eq!(ids, (1..=DEAD_LETTERS).collect::<Vec<_>>(), "the document names dead letters by these ids");
+}
