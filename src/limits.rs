@@ -204,6 +204,17 @@ pub const OUTBOX_FRAMES_RESERVED: usize = 512;
 /// Bytes of batches that wait for one socket; one batch more may join them.
 pub const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
+// Lag in `/metrics`.
+
+/// How often the eldest broker looks how far groups are behind: as often as most Prometheus servers ask.
+pub const LAG_INTERVAL: Duration = Duration::from_secs(5);
+/// A look is followed by a pause of so many times its length: a twentieth of a connection at most.
+pub const LAG_PAUSE_FACTOR: u32 = 20;
+/// Lanes of one look; each costs some index descents, so together about a second.
+pub const LAG_LOOK_LANES_MAX: usize = 20_000;
+/// Lanes that have series of their own in `/metrics`, two each: what a scrape and a Prometheus server take without pain.
+pub const LAG_LANES_MAX: usize = 2_000;
+
 // HTTP.
 
 /// Body of one request.

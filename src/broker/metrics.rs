@@ -1,6 +1,7 @@
 //! What a broker counts. Registered once, written by whoever does the work, read by `/metrics`.
 //!
-//! Cardinality: labels have few, known values; nothing is counted per topic, group or session.
+//! Cardinality: labels have few, known values; nothing is counted per topic, group or session, apart from `lag`, which has
+//! bounds of its own.
 
 use std::sync::atomic::AtomicU64;
 
@@ -11,6 +12,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+
+use super::lag::Lag;
 
 /// A count that only grows.
 pub type Count = Counter<u64, AtomicU64>;
@@ -59,6 +62,8 @@ pub struct Metrics {
     pub catch_up_reads: Count,
     pub sessions: Gauge,
     pub sessions_resumed: Count,
+    /// Of all groups, if this broker tells it.
+    pub lag: Lag,
 }
 
 impl Default for Metrics {
@@ -99,6 +104,7 @@ impl Metrics {
             catch_up_reads: Count::default(),
             sessions: Gauge::default(),
             sessions_resumed: Count::default(),
+            lag: Lag::default(),
         }
     }
 
@@ -141,6 +147,7 @@ impl Metrics {
         self.register_lanes(registry);
         registry.register("sessions", "Sessions with a connection", self.sessions.clone());
         registry.register("sessions_resumed", "Sessions that came back", self.sessions_resumed.clone());
+        registry.register_collector(Box::new(self.lag.clone()));
     }
 
     fn register_publishing(&self, registry: &mut Registry) {

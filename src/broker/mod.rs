@@ -13,7 +13,7 @@
 //! | `groups` | members, lanes, deliveries, acks |
 //! | `group_admin` | groups and lanes for operators: looked at, altered, moved, deleted |
 //! | `outbox` | what waits for one socket |
-//! | `metrics` | what is counted |
+//! | `metrics`, `lag` | what is counted; how far groups are behind |
 //! | `tailing` | reading along without a group |
 
 pub mod announce;
@@ -22,6 +22,7 @@ pub mod dead_letters;
 pub mod group_admin;
 pub mod groups;
 pub mod hot_tail;
+pub mod lag;
 pub mod lease;
 pub mod message;
 pub mod metrics;
@@ -150,6 +151,7 @@ impl Assembled {
             tokio::spawn(self.hints.listen(store.clone(), stop.clone())),
             tokio::spawn(tasks::upkeep::run(store.clone(), self.chores, stop.clone())),
             tokio::spawn(tasks::retention::run(store.clone(), stop.clone())),
+            tokio::spawn(tasks::lag::run(store.clone(), lease.clone(), metrics.lag.clone(), stop.clone())),
             tokio::spawn(tasks::heartbeat::run(
                 store.clone(),
                 self.keeper,

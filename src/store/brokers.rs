@@ -5,16 +5,17 @@
 
 use std::time::Duration;
 
-use super::Connection;
 use super::error::{Effect, Error};
 use super::groups::GROUPS_HINT;
 use super::query::query;
+use super::{Connection, Store};
 use crate::ids::{BrokerId, GroupId};
 
 query!(BROKERS_REGISTER = "brokers_register"[UUID, INT8]);
 query!(BROKERS_RENEW = "brokers_renew"[UUID, INT8]);
 query!(BROKERS_BURY = "brokers_bury"[]);
 query!(BROKERS_RESIGN = "brokers_resign"[UUID]);
+query!(BROKERS_ELDEST = "brokers_eldest"[]);
 query!(BROKERS_FORGET = "brokers_forget"[FLOAT8]);
 query!(LANES_ORPHAN = "lanes_orphan"[UUID_ARRAY]);
 query!(SESSIONS_ORPHAN = "sessions_orphan"[UUID_ARRAY]);
@@ -29,6 +30,15 @@ pub enum Renewal {
     Renewed { others: usize, first_expiry: Option<Duration> },
     /// It was buried: it holds nothing any more.
     Buried,
+}
+
+impl Store {
+    /// The broker that has lived longest, if any lives.
+    pub async fn brokers_eldest(&self) -> Result<Option<BrokerId>, Error> {
+        let connection = self.connection().await?;
+        let row = connection.query_opt(&BROKERS_ELDEST, &[], Effect::None).await?;
+        Ok(row.map(|row| BrokerId(row.get("broker_id"))))
+    }
 }
 
 impl Connection {

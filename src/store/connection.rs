@@ -15,7 +15,7 @@ use tokio_postgres::{Client, Row, Statement};
 use super::config::{DatabaseSettings, Role, StatementMode};
 use super::error::{Effect, Error};
 use super::query::{Query, Template};
-use super::timing::QueryTimes;
+use super::timing::{Count, QueryTimes};
 
 /// Parameters as tokio-postgres takes them.
 pub type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -48,6 +48,8 @@ pub struct Connection {
     /// `BEGIN`, with the timeouts where they cannot be set for the whole connection.
     begin: String,
     times: Arc<QueryTimes>,
+    /// Of this role.
+    commits: Count,
     /// Set while a transaction is open, so that a dropped future cannot hand it on.
     dirty: AtomicBool,
     /// How long the server may be silent: it was told to answer sooner, so then nobody is there.
@@ -82,6 +84,7 @@ impl Connection {
             prepared: DashMap::new(),
             mode,
             begin,
+            commits: times.commits_of(role),
             times,
             dirty: AtomicBool::new(false),
             silence_max: role.silence_max(settings),
@@ -100,9 +103,10 @@ impl Connection {
         params: Params<'_>,
         effect: Effect,
     ) -> Result<Vec<Row>, Error> {
-        let started = Instant::now();
+        let (started, is_alone) = (Instant::now(), effect == Effect::Possible && self.is_alone());
         let result = self.in_time(effect, self.send(query, params)).await;
-        self.times.record(query.name, started.elapsed(), result.is_ok());
+        self.times.record(query.name, started.elapsed(), &result);
+        self.commits.inc_by(u64::from(is_alone && result.is_ok()));
         result
     }
 
@@ -136,9 +140,10 @@ impl Connection {
 
     /// Runs a named query and counts the rows that it touched.
     pub async fn execute(&self, query: &'static Query, params: Params<'_>) -> Result<u64, Error> {
-        let started = Instant::now();
+        let (started, is_alone) = (Instant::now(), self.is_alone());
         let result = self.in_time(Effect::Possible, self.send_counted(query, params)).await;
-        self.times.record(query.name, started.elapsed(), result.is_ok());
+        self.times.record(query.name, started.elapsed(), &result);
+        self.commits.inc_by(u64::from(is_alone && result.is_ok()));
         result
     }
 
@@ -171,21 +176,28 @@ impl Connection {
         let params = typed(params, template.types);
         let answer = self.alone(self.client.query_typed(&sql, &params));
         let result = self.in_time(Effect::None, answer).await;
-        self.times.record(template.name, started.elapsed(), result.is_ok());
+        self.times.record(template.name, started.elapsed(), &result);
         result
     }
 
     /// Changes the schema through a template.
     pub async fn run(&self, template: &'static Template, integers: &[(&str, i64)]) -> Result<(), Error> {
-        let started = Instant::now();
+        let (started, is_alone) = (Instant::now(), self.is_alone());
         let result = self.client.batch_execute(&template.fill(integers)).await;
-        self.times.record(template.name, started.elapsed(), result.is_ok());
-        result.map_err(|error| Error::classify(&error, Effect::Possible))
+        let result = result.map_err(|error| Error::classify(&error, Effect::Possible));
+        self.times.record(template.name, started.elapsed(), &result);
+        self.commits.inc_by(u64::from(is_alone && result.is_ok()));
+        result
     }
 
     /// Runs statements that have no parameters and no rows.
     pub(super) async fn batch(&self, sql: &str) -> Result<(), tokio_postgres::Error> {
         self.client.batch_execute(sql).await
+    }
+
+    /// Whether a statement that is sent now is a transaction of its own.
+    fn is_alone(&self) -> bool {
+        !self.dirty.load(Ordering::Relaxed)
     }
 
     /// Marks the connection while a transaction is open; what is never unmarked is thrown away.
@@ -292,15 +304,19 @@ impl Connection {
             self.batch("COMMIT"),
         );
         let silence_max = self.silence_max.unwrap_or(Duration::MAX).saturating_add(stall);
-        let Ok((begun, answers, committed)) = tokio::time::timeout(silence_max, answers).await else {
-            self.times.record(name, started.elapsed(), false);
-            return Pipelined::Unknown(Error::silent(silence_max, Effect::Possible)); // and it stays dirty
+        let outcome = match tokio::time::timeout(silence_max, answers).await {
+            Ok((begun, answers, committed)) => Pipelined::judge(begun, answers, committed),
+            Err(_) => {
+                let silent = Error::silent(silence_max, Effect::Possible);
+                self.times.record::<()>(name, started.elapsed(), &Err(silent.clone()));
+                return Pipelined::Unknown(silent); // and it stays dirty
+            }
         };
-        let outcome = Pipelined::judge(begun, answers, committed);
         if !self.client.is_closed() {
             self.mark_clean(); // COMMIT was answered, so no transaction is open, whatever became of it
         }
-        self.times.record(name, started.elapsed(), matches!(outcome, Pipelined::Committed(_)));
+        self.times.record(name, started.elapsed(), &outcome.as_result());
+        self.commits.inc_by(u64::from(matches!(outcome, Pipelined::Committed(_))));
         outcome
     }
 }
@@ -317,6 +333,13 @@ pub(super) enum Pipelined {
 }
 
 impl Pipelined {
+    fn as_result(&self) -> Result<(), Error> {
+        match self {
+            Self::Committed(_) => Ok(()),
+            Self::NothingHappened(error) | Self::Unknown(error) => Err(error.clone()),
+        }
+    }
+
     /// Why every part is looked at: `COMMIT` of a failed transaction returns without an error.
     fn judge(
         begun: Result<(), tokio_postgres::Error>,
@@ -365,6 +388,7 @@ impl Transaction<'_> {
         let result = self.connection.batch("COMMIT").await;
         if result.is_ok() {
             self.connection.mark_clean();
+            self.connection.commits.inc();
         }
         result.map_err(|error| Error::classify(&error, Effect::Possible))
     }

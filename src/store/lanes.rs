@@ -21,6 +21,7 @@ query!(LANES_ACQUIRE = "lanes_acquire"[INT8, INT8_ARRAY, INT8_ARRAY, UUID_ARRAY,
 query!(LANES_RESUME_AT = "lanes_resume_at"[INT8, INT8_ARRAY, UUID]);
 query!(LANES_LOCK_WAITING = "lanes_lock_waiting"[INT8, INT8, INT8, UUID]);
 query!(LANES_RELEASE = "lanes_release"[INT8, INT8, INT8, UUID]);
+query!(LANES_COUNT = "lanes_count"[]);
 query!(LANE_COMMITS_RECORD = "lane_commits_record"[INT8, INT8, INT8, INT8, INT8, TEXT]);
 query!(LANE_COMMITS_THIN = "lane_commits_thin"[INT8, INT8, INT8, INT8, INT8]);
 query!(ATTEMPTS_LIST = "attempts_list"[INT8, INT8_ARRAY]);
@@ -135,6 +136,13 @@ pub enum Settled {
 }
 
 impl Store {
+    /// How many there are.
+    pub async fn lanes_count(&self) -> Result<i64, Error> {
+        let connection = self.connection().await?;
+        let row = connection.query_opt(&LANES_COUNT, &[], Effect::None).await?;
+        Ok(row.map_or(0, |row| row.get("lanes")))
+    }
+
     /// Acquires free lanes for the sessions that are to have them. Returns those obtained, with where they go on.
     pub async fn lanes_acquire(
         &self,

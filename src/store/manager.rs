@@ -49,6 +49,7 @@ impl Connector {
             }
             Err(error) => {
                 let error = connect_failure(&error);
+                self.times.on_error(&error);
                 *self.last_failure.lock() = Some(error.clone());
                 Err(error)
             }

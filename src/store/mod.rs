@@ -2,7 +2,7 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `config`, `tls`, `manager`, `connection`, `query`, `timing` | how statements reach Postgres, and how long they take |
+//! | `config`, `tls`, `manager`, `connection`, `query`, `timing`, `pool_use` | how statements reach Postgres, how long they take, what they wait for |
 //! | `error`, `retry` | what an SQLSTATE means, and what is tried again |
 //! | `migrate`, `listen` | the schema's version; hints from other brokers |
 //! | `topics`, `partitions` | names, settings, where partitions start and end |
@@ -37,6 +37,7 @@ pub mod messages;
 pub mod migrate;
 pub mod overview;
 pub mod partitions;
+mod pool_use;
 mod query;
 pub mod retention;
 pub mod retry;
@@ -60,6 +61,7 @@ use prometheus_client::registry::Registry;
 use timing::QueryTimes;
 
 use manager::Connector;
+use pool_use::PoolUse;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::limits::DDL_CONCURRENCY;
@@ -148,9 +150,11 @@ impl Store {
         connection.batch("SELECT 1").await.map_err(|error| Error::classify(&error, Effect::None))
     }
 
-    /// Publishes the time per named query.
+    /// Publishes the time per named query, failures, commits, and how the pools are used.
     pub fn register_metrics(&self, registry: &mut Registry) {
         self.times.register(registry);
+        let pools = [("shared", self.pool.clone()), ("upkeep", self.upkeep.clone())];
+        registry.register_collector(Box::new(PoolUse::new(pools)));
     }
 }
 

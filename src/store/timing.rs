@@ -1,4 +1,4 @@
-//! How long each named query takes and how often it fails. Shared by all connections of a store.
+//! How long each named query takes, how it fails, and how much is committed. Shared by all connections of a store.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -9,34 +9,81 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use super::config::Role;
+use super::error::Error;
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct QueryLabel {
     query: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClassLabel {
+    class: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+/// A count that only grows.
+pub(super) type Count = Counter<u64, AtomicU64>;
+
 /// Time per named query; the number of names is the number of files in `schema/queries` and `schema/templates`.
 #[derive(Debug)]
 pub struct QueryTimes {
     seconds: Family<QueryLabel, Histogram, fn() -> Histogram>,
-    errors: Family<QueryLabel, Counter<u64, AtomicU64>>,
+    errors: Family<QueryLabel, Count>,
+    classes: Family<ClassLabel, Count>,
+    commits: Family<KindLabel, Count>,
 }
 
 impl QueryTimes {
     pub(super) fn new() -> Self {
-        Self { seconds: Family::new_with_constructor(histogram), errors: Family::default() }
+        Self {
+            seconds: Family::new_with_constructor(histogram),
+            errors: Family::default(),
+            classes: Family::default(),
+            commits: Family::default(),
+        }
     }
 
-    pub(super) fn record(&self, name: &'static str, elapsed: Duration, succeeded: bool) {
+    pub(super) fn record<T>(&self, name: &'static str, elapsed: Duration, result: &Result<T, Error>) {
         let label = QueryLabel { query: name };
         self.seconds.get_or_create(&label).observe(elapsed.as_secs_f64());
-        if !succeeded {
+        if let Err(error) = result {
             self.errors.get_or_create(&label).inc();
+            self.on_error(error);
         }
+    }
+
+    /// A statement, or the way to the database, has failed.
+    pub(super) fn on_error(&self, error: &Error) {
+        self.classes.get_or_create(&ClassLabel { class: error.kind() }).inc();
+    }
+
+    /// Where connections of a role count what they commit.
+    pub(super) fn commits_of(&self, role: Role) -> Count {
+        let kind = match role {
+            Role::Appender => "flush",
+            Role::Pool => "shared",
+            Role::Upkeep => "upkeep",
+            Role::Heartbeat => "heartbeat",
+            Role::Listen => "listen",
+        };
+        self.commits.get_or_create(&KindLabel { kind }).clone()
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register_with_unit("query", "Time per named query", Unit::Seconds, self.seconds.clone());
         registry.register("query_errors", "Failures per named query", self.errors.clone());
+        registry.register("database_errors", "Failures of the database, by class", self.classes.clone());
+        registry.register(
+            "commits",
+            "Transactions with effect that were committed, by kind",
+            self.commits.clone(),
+        );
     }
 }
 

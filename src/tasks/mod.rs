@@ -2,5 +2,6 @@
 //! brokers at once: the store decides who gets which piece of work.
 
 pub mod heartbeat;
+pub mod lag;
 pub mod retention;
 pub mod upkeep;

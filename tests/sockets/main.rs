@@ -10,6 +10,8 @@
 //! | `crowd` | many sessions that come and go while messages flow |
 //! | `commits` | what acks cost the database |
 //! | `metrics` | what `/metrics` counts |
+//! | `database_metrics` | what it tells of the database: commits, errors, pools |
+//! | `lag_metrics` | what it tells of lag, and which broker does |
 
 #![allow(clippy::unwrap_used, clippy::too_many_lines)]
 
@@ -19,8 +21,10 @@ mod harness;
 mod acks;
 mod commits;
 mod crowd;
+mod database_metrics;
 mod failures;
 mod flow;
+mod lag_metrics;
 mod members;
 mod metrics;
 mod zombies;

@@ -10,7 +10,7 @@ use crate::harness::wait::until;
 use crate::harness::{Server, TestDatabase};
 
 /// All samples by name and labels.
-async fn samples(server: &Server) -> BTreeMap<String, f64> {
+pub async fn samples(server: &Server) -> BTreeMap<String, f64> {
     let text = reqwest::get(server.url("/metrics")).await.unwrap().text().await.unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -19,12 +19,12 @@ async fn samples(server: &Server) -> BTreeMap<String, f64> {
         .collect()
 }
 
-async fn sample(server: &Server, name: &str) -> f64 {
+pub async fn sample(server: &Server, name: &str) -> f64 {
     samples(server).await.get(&format!("laneway_{name}")).copied().unwrap_or(0.0)
 }
 
 /// Waits until a number is what it should be.
-async fn becomes(server: &Server, name: &str, expected: f64) {
+pub async fn becomes(server: &Server, name: &str, expected: f64) {
     let patience = async || sample(server, name).await == expected;
     until(&format!("{name} becomes {expected}"), patience).await;
 }
