@@ -49,6 +49,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     4 "0004_create_trace_index",
     5 "0005_create_groups",
     6 "0006_create_views",
+    7 "0007_create_utilisation",
 ];
 
 /// How the schema of a database stands to the migrations that this binary knows.

@@ -11,6 +11,7 @@
 //! | `commits` | what acks cost the database |
 //! | `metrics` | what `/metrics` counts |
 //! | `database_metrics` | what it tells of the database: commits, errors, pools |
+//! | `utilisation` | the views that tell who does how much |
 //! | `lag_metrics` | what it tells of lag, and which broker does |
 
 #![allow(clippy::unwrap_used, clippy::too_many_lines)]
@@ -27,6 +28,7 @@ mod flow;
 mod lag_metrics;
 mod members;
 mod metrics;
+mod utilisation;
 mod zombies;
 
 use harness::socket::{Socket, make_topic, text};
