@@ -151,6 +151,9 @@ impl Metrics {
     }
 
     fn register_publishing(&self, registry: &mut Registry) {
+        for reason in ["overloaded", "unavailable", "outcome_unknown"] {
+            self.publish_failures.get_or_create(&Reason { reason }).inc_by(0); // a rate needs a zero to begin with
+        }
         registry.register(
             "published_messages",
             "Messages stored by this broker",
@@ -173,6 +176,9 @@ impl Metrics {
     }
 
     fn register_delivery(&self, registry: &mut Registry) {
+        for reason in ["dead_letter", "skip"] {
+            self.given_up.get_or_create(&Reason { reason }).inc_by(0); // a rate needs a zero to begin with
+        }
         registry.register(
             "delivered_messages",
             "Messages handed to sessions",
@@ -207,6 +213,9 @@ impl Metrics {
     }
 
     fn register_lanes(&self, registry: &mut Registry) {
+        for state in ["held", "draining", "blocked"] {
+            self.lanes_in(state).inc_by(0); // none is a number, too
+        }
         registry.register("lanes", "Lanes held by sessions of this broker, by state", self.lanes.clone());
         registry.register("lanes_granted", "Lanes granted", self.lanes_granted.clone());
         registry.register(

@@ -1,12 +1,13 @@
 //! `/healthz`: the process lives. `/readyz`: it can do its work now. `/metrics`: numbers for Prometheus.
 
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use laneway_client::admin::VERSION_HEADER;
 use laneway_client::{ErrorCode, Problem};
 
 use super::Context;
+use super::exposition::{OPEN_METRICS, PLAIN_TEXT, plain_text, wants_plain_text};
 use super::openapi::Common;
 use super::problem::Failure;
 use crate::postgres::Status;
@@ -61,15 +62,21 @@ fn trouble(status: &Status) -> Option<String> {
     path = "/metrics",
     operation_id = "metrics",
     tag = "health",
-    responses((status = 200, body = String, content_type = "application/openmetrics-text", description = "In the text format of OpenMetrics"), Common)
+    responses(
+        (status = 200, description = "In the format of OpenMetrics, or in the older plain text for who accepts only that", content(
+            (String = "text/plain"),
+            (String = "application/openmetrics-text")
+        )),
+        Common
+    )
 )]
-pub(super) async fn metrics(State(context): State<Context>) -> Response {
+pub(super) async fn metrics(State(context): State<Context>, headers: HeaderMap) -> Response {
     let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &context.metrics) {
-        Ok(()) => {
-            ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
-                .into_response()
-        }
-        Err(error) => Failure::from(Problem::new(ErrorCode::Internal, error.to_string())).into_response(),
+    if let Err(error) = prometheus_client::encoding::text::encode(&mut text, &context.metrics) {
+        return Failure::from(Problem::new(ErrorCode::Internal, error.to_string())).into_response();
+    }
+    match wants_plain_text(&headers) {
+        true => ([(header::CONTENT_TYPE, PLAIN_TEXT)], plain_text(&text)).into_response(),
+        false => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
     }
 }

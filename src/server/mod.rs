@@ -7,6 +7,7 @@
 //! | `watched` | the bytes of a connection: when they last moved, and what is left of them at the end |
 //! | `guard` | who may ask: `Host` and `Origin` |
 //! | `problem` | errors as HTTP carries them |
+//! | `exposition` | the formats of `/metrics` |
 //! | `openapi` | the description of all routes, `/openapi.json` |
 //! | `ws` | the upgrade to a WebSocket, which becomes a session |
 //! | `health`, `topics`, `publishing`, `messages`, `groups`, `lanes`, `dead_letters` | the other routes |
@@ -15,6 +16,7 @@
 
 mod accept;
 mod dead_letters;
+mod exposition;
 mod groups;
 mod guard;
 mod health;

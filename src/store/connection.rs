@@ -15,7 +15,7 @@ use tokio_postgres::{Client, Row, Statement};
 use super::config::{DatabaseSettings, Role, StatementMode};
 use super::error::{Effect, Error};
 use super::query::{Query, Template};
-use super::timing::{Count, QueryTimes};
+use super::timing::QueryTimes;
 
 /// Parameters as tokio-postgres takes them.
 pub type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -48,8 +48,7 @@ pub struct Connection {
     /// `BEGIN`, with the timeouts where they cannot be set for the whole connection.
     begin: String,
     times: Arc<QueryTimes>,
-    /// Of this role.
-    commits: Count,
+    role: Role,
     /// Set while a transaction is open, so that a dropped future cannot hand it on.
     dirty: AtomicBool,
     /// How long the server may be silent: it was told to answer sooner, so then nobody is there.
@@ -84,7 +83,7 @@ impl Connection {
             prepared: DashMap::new(),
             mode,
             begin,
-            commits: times.commits_of(role),
+            role,
             times,
             dirty: AtomicBool::new(false),
             silence_max: role.silence_max(settings),
@@ -106,7 +105,9 @@ impl Connection {
         let (started, is_alone) = (Instant::now(), effect == Effect::Possible && self.is_alone());
         let result = self.in_time(effect, self.send(query, params)).await;
         self.times.record(query.name, started.elapsed(), &result);
-        self.commits.inc_by(u64::from(is_alone && result.is_ok()));
+        if is_alone && result.is_ok() {
+            self.times.on_committed(self.role);
+        }
         result
     }
 
@@ -143,7 +144,9 @@ impl Connection {
         let (started, is_alone) = (Instant::now(), self.is_alone());
         let result = self.in_time(Effect::Possible, self.send_counted(query, params)).await;
         self.times.record(query.name, started.elapsed(), &result);
-        self.commits.inc_by(u64::from(is_alone && result.is_ok()));
+        if is_alone && result.is_ok() {
+            self.times.on_committed(self.role);
+        }
         result
     }
 
@@ -186,7 +189,9 @@ impl Connection {
         let result = self.client.batch_execute(&template.fill(integers)).await;
         let result = result.map_err(|error| Error::classify(&error, Effect::Possible));
         self.times.record(template.name, started.elapsed(), &result);
-        self.commits.inc_by(u64::from(is_alone && result.is_ok()));
+        if is_alone && result.is_ok() {
+            self.times.on_committed(self.role);
+        }
         result
     }
 
@@ -316,7 +321,9 @@ impl Connection {
             self.mark_clean(); // COMMIT was answered, so no transaction is open, whatever became of it
         }
         self.times.record(name, started.elapsed(), &outcome.as_result());
-        self.commits.inc_by(u64::from(matches!(outcome, Pipelined::Committed(_))));
+        if matches!(outcome, Pipelined::Committed(_)) {
+            self.times.on_committed(self.role);
+        }
         outcome
     }
 }
@@ -388,7 +395,7 @@ impl Transaction<'_> {
         let result = self.connection.batch("COMMIT").await;
         if result.is_ok() {
             self.connection.mark_clean();
-            self.connection.commits.inc();
+            self.connection.times.on_committed(self.connection.role);
         }
         result.map_err(|error| Error::classify(&error, Effect::Possible))
     }

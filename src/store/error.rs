@@ -132,6 +132,20 @@ impl Error {
         }
     }
 
+    /// Every kind, for metrics that begin at zero.
+    pub const KINDS: &[&str] = &[
+        "unavailable",
+        "outcome_unknown",
+        "contended",
+        "read_only",
+        "refused",
+        "no_segment",
+        "table_gone",
+        "untrusted",
+        "forbidden",
+        "unexpected",
+    ];
+
     /// A short, stable name for logs and metrics.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -204,6 +218,26 @@ mod tests {
             ("XX000", Verdict::Unexpected),
         ] {
             assert_eq!(verdict(&SqlState::from_code(code)), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn every_kind_is_listed() {
+        let (reason, message) = (String::new(), String::new);
+        let (sqlstate, relation) = (String::new, String::new());
+        for error in [
+            Error::Unavailable { reason: reason.clone() },
+            Error::OutcomeUnknown { reason: reason.clone() },
+            Error::Contended { sqlstate: sqlstate(), message: message() },
+            Error::ReadOnly,
+            Error::Refused { sqlstate: sqlstate(), message: message() },
+            Error::NoSegment { relation },
+            Error::TableGone { message: message() },
+            Error::Untrusted { reason },
+            Error::Forbidden { sqlstate: sqlstate(), message: message() },
+            Error::Unexpected { sqlstate: sqlstate(), message: message() },
+        ] {
+            assert!(Error::KINDS.contains(&error.kind()), "{error:?}");
         }
     }
 }

@@ -28,7 +28,7 @@ struct KindLabel {
 }
 
 /// A count that only grows.
-pub(super) type Count = Counter<u64, AtomicU64>;
+type Count = Counter<u64, AtomicU64>;
 
 /// Time per named query; the number of names is the number of files in `schema/queries` and `schema/templates`.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ impl QueryTimes {
         self.classes.get_or_create(&ClassLabel { class: error.kind() }).inc();
     }
 
-    /// Where connections of a role count what they commit.
-    pub(super) fn commits_of(&self, role: Role) -> Count {
+    /// A transaction with effect was committed on a connection of a role.
+    pub(super) fn on_committed(&self, role: Role) {
         let kind = match role {
             Role::Appender => "flush",
             Role::Pool => "shared",
@@ -72,10 +72,13 @@ impl QueryTimes {
             Role::Heartbeat => "heartbeat",
             Role::Listen => "listen",
         };
-        self.commits.get_or_create(&KindLabel { kind }).clone()
+        self.commits.get_or_create(&KindLabel { kind }).inc();
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
+        for class in Error::KINDS {
+            self.classes.get_or_create(&ClassLabel { class }).inc_by(0); // a rate needs a zero to begin with
+        }
         registry.register_with_unit("query", "Time per named query", Unit::Seconds, self.seconds.clone());
         registry.register("query_errors", "Failures per named query", self.errors.clone());
         registry.register("database_errors", "Failures of the database, by class", self.classes.clone());

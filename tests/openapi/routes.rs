@@ -59,7 +59,7 @@ async fn every_operation_of_the_document_is_served_and_no_other_method_is() {
     let document = document(&server).await;
     let operations = operations(&document);
     for path in document["paths"].as_object().unwrap().keys() {
-        let concrete = path.replace('{', "").replace('}', "");
+        let concrete = path.replace(['{', '}'], "");
         let described: Vec<&str> = operations
             .iter()
             .filter(|operation| operation.path == *path)
