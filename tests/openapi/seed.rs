@@ -10,7 +10,7 @@ use crate::harness::socket::{Socket, make_topic, offsets, quick_retries, subscri
 
 /// The trace that the document shows.
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
-/// As many as examples are wanted: schemathesis drops and replays those that it has seen in a list.
+/// So many that some are left when others were dropped or replayed. `hooks.py` counts on them.
 const DEAD_LETTERS: i64 = 70;
 
 /// A member that takes part for as long as it lives.
