@@ -10,12 +10,26 @@ use laneway_client::admin::{AdminError, DEFAULT_URL};
 
 use super::{Failure, print_json};
 
+/// The broker.
+#[derive(Debug, Args)]
+pub(super) struct Address {
+    /// The broker
+    #[arg(long, global = true, env = "LANEWAY_URL", default_value = DEFAULT_URL, value_name = "URL")]
+    pub(super) url: String,
+}
+
+impl Address {
+    /// The HTTP API of the broker; no connection is made yet.
+    pub(super) fn admin(&self) -> Result<Admin, AdminError> {
+        Admin::new(&self.url)
+    }
+}
+
 /// The broker, and the form of the answer.
 #[derive(Debug, Args)]
 pub(super) struct Access {
-    /// The broker
-    #[arg(long, global = true, env = "LANEWAY_URL", default_value = DEFAULT_URL, value_name = "URL")]
-    url: String,
+    #[command(flatten)]
+    pub(super) address: Address,
     /// One JSON document on standard output
     #[arg(long, global = true)]
     json: bool,
@@ -24,12 +38,12 @@ pub(super) struct Access {
 impl Access {
     /// The HTTP API of the broker; no connection is made yet.
     pub(super) fn admin(&self) -> Result<Admin, AdminError> {
-        Admin::new(&self.url)
+        self.address.admin()
     }
 
     /// Where the broker is.
     pub(super) fn url(&self) -> &str {
-        &self.url
+        &self.address.url
     }
 
     /// Whether a program reads the answer.

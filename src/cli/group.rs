@@ -7,7 +7,7 @@ use laneway_client::{Admin, admin::AdminError};
 
 use super::Failure;
 use super::access::{Access, ask, print_table};
-use super::lane;
+use super::{lane, place};
 
 #[derive(Debug, Args)]
 pub(super) struct Group {
@@ -48,7 +48,7 @@ enum Action {
         #[command(flatten)]
         which: Which,
         /// earliest, latest, a time like 2026-11-16T06:00:00Z, or an offset
-        #[arg(long, value_name = "WHERE", value_parser = start)]
+        #[arg(long, value_name = "WHERE", value_parser = place::start)]
         to: Start,
         /// Only this partition; may be given more than once
         #[arg(long, value_name = "N")]
@@ -216,22 +216,6 @@ fn print_sought(sought: &Sought) {
     print_table(["PARTITION", "GOES ON AT", "EPOCH"], sought.lanes.iter().map(row));
 }
 
-/// A place in a topic, as people write it.
-fn start(text: &str) -> Result<Start, String> {
-    match text {
-        "earliest" => return Ok(Start::Earliest),
-        "latest" => return Ok(Start::Latest),
-        _ => {}
-    }
-    match (text.parse::<u64>(), text.parse::<jiff::Timestamp>()) {
-        (Ok(offset), _) => i64::try_from(offset).map(Start::Offset).map_err(|error| error.to_string()),
-        (Err(_), Ok(at)) => Ok(Start::At(at.to_string())),
-        (Err(_), Err(_)) => {
-            Err("say earliest, latest, a time like 2026-11-16T06:00:00Z, or an offset".into())
-        }
-    }
-}
-
 fn factor(text: &str) -> Result<f64, String> {
     let factor: f64 = text.parse().map_err(|_| "it is a number".to_owned())?;
     if factor.is_finite() { Ok(factor) } else { Err("it is a finite number".into()) }
@@ -241,20 +225,4 @@ fn on_failure(text: &str) -> Result<OnFailure, String> {
     let all = [OnFailure::DeadLetter, OnFailure::Skip, OnFailure::Block];
     let found = all.into_iter().find(|policy| policy.as_str() == text);
     found.ok_or_else(|| "say dead_letter, skip or block".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_is_a_word_an_offset_or_a_time() {
-        assert_eq!(start("earliest"), Ok(Start::Earliest));
-        assert_eq!(start("latest"), Ok(Start::Latest));
-        assert_eq!(start("1042"), Ok(Start::Offset(1042)));
-        assert_eq!(start("2026-11-16T06:00:00+02:00"), Ok(Start::At("2026-11-16T04:00:00Z".into())));
-        for wrong in ["", "-1", "middle", "2026-11-16", "9223372036854775808"] {
-            assert!(start(wrong).is_err(), "{wrong}");
-        }
-    }
 }

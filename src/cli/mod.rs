@@ -11,9 +11,15 @@ mod dead_each;
 mod doctor;
 mod group;
 mod lane;
+mod news;
+mod place;
+mod publish;
+mod reading;
 mod reference;
 mod serve;
 mod signals;
+mod subscribe;
+mod tail;
 mod top;
 mod topic;
 mod verify;
@@ -21,7 +27,7 @@ mod verify;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use config_file::ParseError;
 
 /// A partitioned message bus on the PostgreSQL you already run.
@@ -45,6 +51,12 @@ pub struct Cli {
 enum Command {
     /// Run a broker, on a private PostgreSQL unless a database is given
     Serve(serve::Serve),
+    /// Publish the lines of a file or of standard input, or all of it as one message
+    Publish(publish::Publish),
+    /// Print what a group is delivered, and acknowledge what was printed
+    Subscribe(subscribe::Subscribe),
+    /// Print messages as they come, without a group
+    Tail(tail::Tail),
     /// Make, list, show, alter and delete topics
     Topic(topic::Topic),
     /// List, show, alter, move and delete groups
@@ -85,6 +97,9 @@ pub fn run() -> ExitCode {
     let result = runtime.block_on(async {
         match cli.command {
             Command::Serve(command) => command.run().await,
+            Command::Publish(command) => command.run().await,
+            Command::Subscribe(command) => command.run().await,
+            Command::Tail(command) => command.run().await,
             Command::Topic(command) => command.run().await,
             Command::Group(command) => command.run().await,
             Command::Lane(command) => command.run().await,
@@ -99,7 +114,10 @@ pub fn run() -> ExitCode {
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(error.as_ref()),
+        Err(error) => match error.downcast::<clap::Error>() {
+            Ok(usage) => usage.exit(), // with 2, as for what clap finds itself
+            Err(error) => failed(error.as_ref()),
+        },
     }
 }
 
@@ -107,6 +125,13 @@ pub fn run() -> ExitCode {
 fn wrong(error: &dyn std::error::Error) -> ExitCode {
     eprintln!("laneway: {error}");
     ExitCode::from(2)
+}
+
+/// The arguments do not go together.
+fn wrong_usage(command: &str, sentence: impl std::fmt::Display) -> Failure {
+    let mut cli = Cli::command();
+    let command = cli.find_subcommand_mut(command).expect("it is one of ours");
+    Box::new(command.error(clap::error::ErrorKind::ValueValidation, sentence))
 }
 
 fn failed(error: &dyn std::error::Error) -> ExitCode {

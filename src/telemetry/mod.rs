@@ -28,3 +28,11 @@ pub fn start() {
 fn default_filter() -> EnvFilter {
     EnvFilter::new(format!("info,{DRIVER_LOG_TARGET}=warn"))
 }
+
+/// Warnings of the client, for commands that stream: plain sentences. `LANEWAY_LOG` filters here, too.
+pub fn start_warnings() {
+    let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new("laneway_client=warn"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let is_terminal = std::io::stderr().is_terminal();
+    builder.log_internal_errors(false).with_ansi(is_terminal).without_time().with_target(false).init();
+}

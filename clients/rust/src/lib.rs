@@ -93,6 +93,7 @@ pub mod wire;
 
 pub use admin::Admin;
 pub use client::Client;
+pub use client::connection::Connection;
 pub use client::delivery::{Delivery, Subscription, Tail};
 pub use client::error::{Error, Refusal};
 pub use client::options::Options;

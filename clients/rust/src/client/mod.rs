@@ -15,10 +15,12 @@
 //! | [`subscribe`] | asking for them |
 //! | [`run`] | handling messages with a function |
 //! | `link` | one connection: a reader and a writer |
+//! | [`connection`] | whether there is one just now |
 //! | `owner` | the task: connects, reads, sends, connects again |
 
 mod book;
 mod check;
+pub mod connection;
 pub mod delivery;
 pub mod error;
 mod inbox;
@@ -34,9 +36,10 @@ mod topics;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
 use crate::wire::{Limits, NewMessage, Start};
+use connection::Connection;
 use error::Error;
 use link::{DialError, Link};
 use options::{Builder, Options};
@@ -64,6 +67,7 @@ struct Inner {
     messages: Arc<Semaphore>,
     /// Room for their bytes.
     bytes: Arc<Semaphore>,
+    connection: watch::Receiver<Connection>,
     options: Options,
 }
 
@@ -98,17 +102,20 @@ impl Client {
         let limits = Arc::new(Mutex::new(link.welcome.limits));
         let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
         let wake = Arc::new(Notify::new());
+        let (told, connection) = watch::channel(Connection::Up { losses: 0 });
         let parts = Parts {
             options: options.clone(),
             urls,
             requests: receiver,
             wake: wake.clone(),
             limits: limits.clone(),
+            connection: told,
         };
         tokio::spawn(Owner::new(parts, connected).run(link));
         let messages = Arc::new(Semaphore::new(options.publish_messages_max.max(1)));
         let bytes = Arc::new(Semaphore::new(options.publish_bytes_max.max(1)));
-        Ok(Self { inner: Arc::new(Inner { requests, wake, limits, topics, messages, bytes, options }) })
+        let inner = Inner { requests, wake, limits, topics, messages, bytes, connection, options };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// As [`connect`](Self::connect), step by step.
@@ -196,6 +203,11 @@ impl Client {
     /// Reads without a group: `client.tail("orders", Start::Latest).await` yields a stream of deliveries.
     pub fn tail(&self, topic: impl Into<String>, start: Start) -> Tailing {
         Tailing::new(self.clone(), topic.into(), start)
+    }
+
+    /// Whether there is a connection: as of now, and as it changes. It ends with the client.
+    pub fn connection(&self) -> watch::Receiver<Connection> {
+        self.inner.connection.clone()
     }
 
     /// Waits until every message has its receipt and every ack is confirmed, and closes the connection. All handles are

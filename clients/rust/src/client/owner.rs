@@ -8,14 +8,16 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use super::connection::Connection;
 use super::delivery::refuse;
 use super::error::Error;
 use super::link::{self, DialError, Ending, Incoming, Link, ToWriter};
 use super::options::{Options, backoff};
 use super::publisher::{Admitted, Publisher};
 use super::readers::{NewReader, Readers, Verdict};
+use crate::error_code::ErrorCode;
 use crate::wire::bounds::HEARTBEATS_MISSED_MAX;
 use crate::wire::{BrokerFrame, ClientFrame, ErrorFrame, Hello, Limits, Resume};
 
@@ -64,6 +66,7 @@ pub(super) struct Owner {
     requests: mpsc::Receiver<Request>,
     wake: Arc<Notify>,
     limits: Arc<Mutex<Limits>>,
+    connection: watch::Sender<Connection>,
     publisher: Publisher,
     readers: Readers,
     out: VecDeque<ClientFrame>,
@@ -82,6 +85,7 @@ pub(super) struct Parts {
     pub requests: mpsc::Receiver<Request>,
     pub wake: Arc<Notify>,
     pub limits: Arc<Mutex<Limits>>,
+    pub connection: watch::Sender<Connection>,
 }
 
 /// The hello of a client.
@@ -99,7 +103,7 @@ pub(super) fn hello(options: &Options, id: u64, resume: Option<Resume>) -> Hello
 
 impl Owner {
     pub fn new(parts: Parts, url: usize) -> Self {
-        let Parts { options, urls, requests, wake, limits } = parts;
+        let Parts { options, urls, requests, wake, limits, connection } = parts;
         Self {
             publisher: Publisher::new(&options),
             options,
@@ -108,6 +112,7 @@ impl Owner {
             requests,
             wake,
             limits,
+            connection,
             readers: Readers::default(),
             out: VecDeque::new(),
             next_id: 1,
@@ -139,15 +144,20 @@ impl Owner {
     /// The next connection, or why there is none.
     async fn next(&mut self, parting: Parting) -> Result<Link, Error> {
         let leaving = self.leaving.take();
-        match parting {
+        let reason = match parting {
             Parting::Done => return Err(Error::Closed),
-            Parting::NewSession => self.session = None,
-            Parting::Silent => tracing::warn!("nothing was heard from the broker: connecting anew"),
+            Parting::NewSession => {
+                self.session = None;
+                "the session is begun anew".to_owned()
+            }
+            Parting::Silent => "nothing was heard from the broker".to_owned(),
             Parting::Ended(ending) => match ending.stopped() {
                 Some(error) => return Err(error),
-                None => tracing::info!(reason = %ending, "connection lost"),
+                None => ending.to_string(),
             },
-        }
+        };
+        tracing::info!(reason, "connection lost");
+        self.connection.send_modify(|told| *told = Connection::Down { losses: told.losses() + 1, reason });
         if let Some(at) = leaving {
             self.url += 1;
             let pause = tokio::time::sleep_until(at.into());
@@ -254,6 +264,7 @@ impl Owner {
     /// Takes the news of a new connection in. Returns its heartbeat.
     fn on_welcome(&mut self, link: &Link) -> Duration {
         let welcome = &link.welcome;
+        self.connection.send_modify(|told| *told = Connection::Up { losses: told.losses() });
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = welcome.limits;
         self.session = Some(Resume { session: welcome.session, token: welcome.resume_token.clone() });
         if let Some(closing) = &mut self.closing {
@@ -406,6 +417,11 @@ impl Owner {
         match self.readers.on_error(error, now) {
             Verdict::Settled => None,
             Verdict::NewSession => Some(Parting::NewSession),
+            Verdict::NotOurs if error.code == ErrorCode::OutOfRange => {
+                let (partition, start) = (error.partition, error.start);
+                tracing::warn!(partition, start, detail = error.detail, "messages were dropped unread");
+                None
+            }
             Verdict::NotOurs => {
                 tracing::debug!(code = error.code.as_str(), detail = error.detail, "the broker says");
                 None
