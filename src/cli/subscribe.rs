@@ -36,7 +36,7 @@ pub(super) struct Subscribe {
     group: String,
     /// Where a new group begins: earliest, latest, a time like 2026-11-16T06:00:00Z, or an offset. A group that exists goes
     /// on where it is. [default: earliest]
-    #[arg(long, value_name = "WHERE", value_parser = place::start)]
+    #[arg(long, value_name = "WHERE", value_parser = place::start, allow_negative_numbers = true)]
     from: Option<Start>,
     /// End after so many messages, with exactly these committed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

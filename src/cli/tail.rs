@@ -29,7 +29,7 @@ pub(super) struct Tail {
     /// What to read
     topic: String,
     /// Where to begin: earliest, latest, a time like 2026-11-16T06:00:00Z, or an offset
-    #[arg(long, value_name = "WHERE", value_parser = place::start, default_value = "latest")]
+    #[arg(long, value_name = "WHERE", value_parser = place::start, default_value = "latest", allow_negative_numbers = true)]
     from: Start,
     /// Only messages of this key
     #[arg(long, value_name = "KEY")]

@@ -55,7 +55,7 @@ pub(super) struct Publish {
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// This partition, whatever the key says
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     partition: Option<u32>,
     /// The trace of all messages: a UUID or 32 hexadecimal digits
     #[arg(long, value_name = "ID", value_parser = trace)]

@@ -1,0 +1,21 @@
+//! The commands that stream, through the real binary: `laneway publish`, `subscribe` and `tail`.
+//!
+//! | file | shows |
+//! |---|---|
+//! | `running` | what the tests need: a broker with a topic, and a command that runs beside the test |
+//! | `publish` | lines, names, summaries, mistakes |
+//! | `publish_stream` | restarts in the middle, Ctrl-C, flat memory |
+//! | `subscribe` | formats, counts, mistakes, what is committed when |
+//! | `tail` | places, filters, mistakes, restarts in the middle |
+
+#![allow(clippy::unwrap_used, clippy::too_many_lines)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod running;
+
+mod publish;
+mod publish_stream;
+mod subscribe;
+mod tail;

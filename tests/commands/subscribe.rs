@@ -1,0 +1,236 @@
+//! `laneway subscribe`: formats, counts, mistakes, and what is committed when it ends.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use laneway_client::wire::{Subprotocol, WantedSettings};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::harness::process::{Said, laneway, run_command};
+use crate::harness::socket::{Socket, subscribe};
+use crate::harness::wait;
+use crate::running::{Bus, NOBODY, Running, numbers, payloads, sentence, wrong_usage};
+
+const SUBSCRIBE: [&str; 4] = ["subscribe", "orders", "--group", "billing"];
+
+async fn subscribed(bus: &Bus, more: &[&str]) -> Said {
+    let said = bus.run(&[&SUBSCRIBE, more].concat()).await;
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{}", said.stdout);
+    said
+}
+
+fn start(bus: &Bus, more: &[&str]) -> Running {
+    Running::start(bus, &[&SUBSCRIBE, more].concat())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_count_ends_it_with_exactly_so_many_committed_in_each_form() {
+    let bus = Bus::new(1).await;
+    bus.publish(0, numbers(0..10)).await;
+    let raw = subscribed(&bus, &["--count", "3", "--format", "raw"]).await;
+    assert_eq!((raw.stdout.as_str(), bus.committed(0).await), ("0\n1\n2\n", 3));
+    let json = subscribed(&bus, &["--count", "2"]).await; // JSON where there is no terminal
+    let objects: Vec<Value> = json.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((payloads(&objects), bus.committed(0).await), (numbers(3..5), 5));
+    let names: Vec<&String> = objects[0].as_object().unwrap().keys().collect();
+    let expected =
+        ["encoding", "headers", "key", "key_encoding", "offset", "partition", "payload", "published_at"];
+    assert_eq!(names, [&expected[..], &["topic", "trace_id"]].concat());
+    assert_eq!((&objects[0]["key"], &objects[0]["offset"]), (&Value::Null, &3.into()));
+    let pretty = subscribed(&bus, &["--count", "1", "--format", "pretty"]).await;
+    assert!(pretty.stdout.starts_with("0/5  20") && pretty.stdout.ends_with("Z  5\n"), "{}", pretty.stdout);
+    assert_eq!(bus.committed(0).await, 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_are_no_text_are_base64_as_json_and_themselves_as_raw() {
+    let bus = Bus::new(1).await;
+    bus.run_with(&["publish", "orders"], b"\xff\xfe\n").await;
+    let json = subscribed(&bus, &["--count", "1", "--no-ack", "--format", "json"]).await;
+    let object: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&object["payload"], &object["encoding"]), (&"//4=".into(), &"base64".into()));
+    let mut command = laneway();
+    command.args(SUBSCRIBE).args(["--count", "1", "--format", "raw"]).env("LANEWAY_URL", bus.url());
+    assert_eq!(command.output().await.unwrap().stdout, b"\xff\xfe\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_commits_exactly_what_was_printed_and_the_next_goes_on_there() {
+    let bus = Bus::new(1).await;
+    let mut first = 0;
+    for (signal, many) in [(Signal::SIGINT, 7), (Signal::SIGTERM, 5)] {
+        let mut running = start(&bus, &[]);
+        bus.publish(0, numbers(first..first + many)).await;
+        assert_eq!(payloads(&running.objects(many).await), numbers(first..first + many));
+        running.signal(signal);
+        assert_eq!(running.rest().await, [""; 0], "nothing more was there");
+        assert_eq!((running.ended().await, running.said().as_str()), (0, ""));
+        first += many;
+        assert_eq!(bus.committed(0).await, first as i64);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_in_the_middle_of_many_loses_none_and_repeats_none() {
+    let bus = Bus::new(2).await;
+    bus.publish(0, numbers(0..3_000)).await;
+    bus.publish(1, numbers(0..3_000)).await;
+    let mut printed: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    let mut rounds = 0;
+    while printed.values().map(Vec::len).sum::<usize>() < 6_000 {
+        let mut running = start(&bus, &["--format", "json"]);
+        let mut lines: Vec<String> = Vec::new();
+        let left = 6_000 - printed.values().map(Vec::len).sum::<usize>();
+        while lines.len() < left.min(1_500) {
+            lines.push(running.line().await.unwrap());
+        }
+        running.signal(Signal::SIGINT);
+        lines.extend(running.rest().await); // the pipe was full: it prints what it had begun, and no more
+        assert_eq!((running.ended().await, running.said().as_str()), (0, ""));
+        for line in &lines {
+            let object: Value = serde_json::from_str(line).unwrap();
+            let partition = object["partition"].as_u64().unwrap();
+            printed.entry(partition).or_default().push(object["payload"].as_str().unwrap().to_owned());
+        }
+        for (partition, payloads) in &printed {
+            assert_eq!(bus.committed(*partition as u32).await, payloads.len() as i64);
+        }
+        rounds += 1;
+    }
+    assert!(rounds > 1, "it was interrupted");
+    assert!(printed.values().all(|payloads| *payloads == numbers(0..3_000)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_ends_it_at_once() {
+    let mut bus = Bus::new(1).await;
+    bus.publish(0, numbers(0..1)).await;
+    let mut running = start(&bus, &[]);
+    running.objects(1).await;
+    bus.server.signal(Signal::SIGSTOP); // so that nothing is confirmed
+    running.signal(Signal::SIGINT);
+    let since = std::time::Instant::now();
+    running.signal(Signal::SIGTERM);
+    let code = running.ended().await;
+    let took = since.elapsed();
+    bus.server.signal(Signal::SIGCONT);
+    assert_eq!(bus.server.stop().await, 0);
+    assert_eq!(code, 1);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_goes_away_ends_it_with_what_was_written_committed() {
+    let bus = Bus::new(1).await;
+    bus.publish(0, numbers(0..2)).await;
+    let mut running = start(&bus, &["--format", "raw"]);
+    assert_eq!((running.line().await, running.line().await), (Some("0".into()), Some("1".into())));
+    running.close_output();
+    bus.publish(0, numbers(2..5)).await;
+    assert_eq!((running.ended().await, running.said().as_str()), (0, ""));
+    assert_eq!(bus.committed(0).await, 2, "what nobody could read is not acknowledged");
+    assert_eq!(subscribed(&bus, &["--count", "3", "--format", "raw"]).await.stdout, "2\n3\n4\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_acks_nothing_is_committed_and_nothing_fails_however_long_it_takes() {
+    let bus = Bus::new(1).await;
+    bus.publish(0, numbers(0..4)).await;
+    let mut maker = Socket::connect(&bus.server.address, Subprotocol::Json).await;
+    let settings = Some(WantedSettings { ack_deadline_ms: Some(300), ..WantedSettings::default() });
+    maker
+        .subscribe_with(laneway_client::wire::Subscribe { settings, ..subscribe("billing", "orders") })
+        .await
+        .unwrap();
+    maker.close().await;
+    let mut running = start(&bus, &["--no-ack", "--format", "raw"]);
+    assert_eq!((running.line().await.as_deref(), running.line().await.as_deref()), (Some("0"), Some("1")));
+    tokio::time::sleep(Duration::from_millis(1_200)).await; // four deadlines: that nothing happens is no event
+    let metrics = reqwest::get(bus.server.url("/metrics")).await.unwrap().text().await.unwrap();
+    let missed = metrics.lines().find(|line| line.starts_with("laneway_deadlines_missed_total")).unwrap();
+    assert_eq!(missed, "laneway_deadlines_missed_total 0");
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.rest().await, ["2", "3"], "and nothing twice");
+    assert_eq!(running.ended().await, 0);
+    assert_eq!(bus.committed(0).await, 0);
+    assert_eq!(subscribed(&bus, &["--count", "4", "--format", "raw"]).await.stdout, "0\n1\n2\n3\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_group_begins_where_it_is_told_and_an_old_one_goes_on_where_it_is() {
+    let bus = Bus::new(1).await;
+    bus.publish(0, numbers(0..5)).await;
+    let from = async |group: &str, from: &str| {
+        let args =
+            ["subscribe", "orders", "--group", group, "--from", from, "--count", "1", "--format", "raw"];
+        bus.run(&args).await
+    };
+    assert_eq!(from("a", "3").await.stdout, "3\n");
+    assert_eq!(from("b", "earliest").await.stdout, "0\n");
+    assert_eq!(from("c", "2000-01-01T00:00:00Z").await.stdout, "0\n");
+    let again = from("a", "earliest").await;
+    assert_eq!(again.stdout, "4\n");
+    assert_eq!(
+        again.stderr,
+        "laneway: group a exists and goes on where it is: `laneway group seek` moves it\n"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_wrongly_is_refused() {
+    let bus = Bus::new(1).await;
+    let asked = async |more: &[&str]| bus.run(&[&SUBSCRIBE, more].concat()).await;
+    let places = "say earliest, latest, a time like 2026-11-16T06:00:00Z, or an offset";
+    wrong_usage(&asked(&["--from", "yesterday"]).await, places);
+    wrong_usage(&asked(&["--from", "-5"]).await, places);
+    wrong_usage(&asked(&["--from", "2026-13-01T00:00:00Z"]).await, places);
+    wrong_usage(&asked(&["--count", "0"]).await, "--count");
+    wrong_usage(&asked(&["--format", "xml"]).await, "pretty, json, raw");
+    wrong_usage(&bus.run(&["subscribe", "orders"]).await, "--group");
+    let unknown = sentence(&bus.run(&["subscribe", "nowhere", "--group", "g"]).await, 1);
+    assert_eq!(unknown, "there is no topic nowhere (unknown_topic)");
+    let away = sentence(&run_command(laneway().args(SUBSCRIBE).args(["--url", NOBODY])).await, 1);
+    assert!(away.contains(NOBODY) && away.ends_with("(is `laneway serve` running there?)"), "{away}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_killed_in_the_middle_costs_no_message_and_repeats_none_that_was_committed() {
+    const EACH: usize = 3_000;
+    let mut bus = Bus::new(2).await;
+    bus.publish(0, numbers(0..EACH)).await;
+    bus.publish(1, numbers(0..EACH)).await;
+    let mut running = start(&bus, &["--format", "json"]);
+    let mut seen = running.objects(500).await;
+    wait::until("a commit", async || bus.committed(0).await + bus.committed(1).await > 0).await;
+    bus.crash_and_restart().await;
+    let committed = [bus.committed(0).await, bus.committed(1).await];
+    let mut printed: [Vec<i64>; 2] = Default::default();
+    let is_whole =
+        |printed: &[Vec<i64>; 2]| printed.iter().all(|offsets| offsets.last() == Some(&(EACH as i64 - 1)));
+    while !is_whole(&printed) {
+        if seen.is_empty() {
+            seen = running.objects(1).await;
+        }
+        for object in seen.drain(..) {
+            let partition = object["partition"].as_u64().unwrap() as usize;
+            printed[partition].push(object["offset"].as_i64().unwrap());
+        }
+    }
+    running.says("the connection is back").await;
+    running.signal(Signal::SIGINT);
+    assert_eq!((running.rest().await.len(), running.ended().await), (0, 0), "{}", running.said());
+    for (partition, offsets) in printed.iter().enumerate() {
+        let mut next = 0;
+        for (place, offset) in offsets.iter().enumerate() {
+            assert!(*offset <= next, "{offset} came before {next}");
+            let is_repeated = *offset < next;
+            assert!(!is_repeated || *offset >= committed[partition], "{offset} was committed before");
+            assert!(place == 0 || *offset == offsets[place - 1] + 1 || is_repeated, "in order");
+            next = next.max(offset + 1);
+        }
+        assert_eq!(next, EACH as i64);
+        assert_eq!(bus.committed(partition as u32).await, EACH as i64);
+    }
+    assert!(running.said().contains("laneway: connection lost, trying again: "), "{}", running.said());
+}
