@@ -1,6 +1,7 @@
 //! What every command that speaks with a broker shares: where it is, how answers are printed, and whether to ask first.
 
 use std::io::{BufRead, IsTerminal as _};
+use std::path::PathBuf;
 
 use clap::Args;
 use comfy_table::Table;
@@ -16,12 +17,18 @@ pub(super) struct Address {
     /// The broker
     #[arg(long, global = true, env = "LANEWAY_URL", default_value = DEFAULT_URL, value_name = "URL")]
     pub(super) url: String,
+    /// With wss: a PEM file of authorities to believe beside those of this machine
+    #[arg(long, global = true, env = "LANEWAY_CA_FILE", value_name = "FILE")]
+    pub(super) ca_file: Option<PathBuf>,
 }
 
 impl Address {
     /// The HTTP API of the broker; no connection is made yet.
     pub(super) fn admin(&self) -> Result<Admin, AdminError> {
-        Admin::new(&self.url)
+        match &self.ca_file {
+            Some(file) => Admin::with_ca_file(&self.url, file),
+            None => Admin::new(&self.url),
+        }
     }
 }
 

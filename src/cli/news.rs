@@ -13,9 +13,11 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Connects; warnings of the client go to standard error from here on.
 pub(super) async fn connect(address: &Address, options: Options) -> Result<Client, Failure> {
     telemetry::start_warnings();
-    let options = Options { backoff_max: BACKOFF_MAX, ..options };
+    let options = Options { backoff_max: BACKOFF_MAX, ca_file: address.ca_file.clone(), ..options };
     Client::connect(&address.url, options).await.map_err(|error| match error {
-        Error::Unreachable { .. } => format!("{error} (is `laneway serve` running there?)").into(),
+        Error::Unreachable { ref reason, .. } if !reason.contains("certificate") => {
+            format!("{error} (is `laneway serve` running there?)").into()
+        }
         error => error.into(),
     })
 }

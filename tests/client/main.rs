@@ -6,6 +6,7 @@
 //! | `subscribing` | both encodings, rounds, credit, acks in any order, confirmations |
 //! | `sessions` | resuming, redelivery, `go_away`, closing |
 //! | `running` | the `run` helper |
+//! | `secure` | `wss://`, with an authority of the test's own |
 //! | `bus` | what the tests need |
 
 #![allow(clippy::unwrap_used, clippy::too_many_lines)]
@@ -16,5 +17,6 @@ mod harness;
 mod bus;
 mod publishing;
 mod running;
+mod secure;
 mod sessions;
 mod subscribing;

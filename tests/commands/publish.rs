@@ -82,7 +82,7 @@ async fn the_same_command_with_a_transaction_id_stores_nothing_twice() {
     let ids: Vec<String> = rows.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
     assert_eq!(ids, ["import-7", "import-7-2", "import-7-3", "import-7-4"]);
     let people = bus.run_with(&args[..4], b"a\n").await.stdout;
-    assert!(people.starts_with("1 messages in topic orders, 1 of them stored before\n"), "{people}");
+    assert!(people.starts_with("1 message in topic orders, 1 of them stored before\n"), "{people}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

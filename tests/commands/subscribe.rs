@@ -133,23 +133,46 @@ async fn a_reader_that_goes_away_ends_it_with_what_was_written_committed() {
     assert_eq!(subscribed(&bus, &["--count", "3", "--format", "raw"]).await.stdout, "2\n3\n4\n");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn without_acks_nothing_is_committed_and_nothing_fails_however_long_it_takes() {
-    let bus = Bus::new(1).await;
-    bus.publish(0, numbers(0..4)).await;
+/// A group whose messages must be acknowledged soon.
+async fn make_hasty_group(bus: &Bus) {
     let mut maker = Socket::connect(&bus.server.address, Subprotocol::Json).await;
     let settings = Some(WantedSettings { ack_deadline_ms: Some(300), ..WantedSettings::default() });
-    maker
-        .subscribe_with(laneway_client::wire::Subscribe { settings, ..subscribe("billing", "orders") })
-        .await
-        .unwrap();
+    let wanted = laneway_client::wire::Subscribe { settings, ..subscribe("billing", "orders") };
+    maker.subscribe_with(wanted).await.unwrap();
     maker.close().await;
-    let mut running = start(&bus, &["--no-ack", "--format", "raw"]);
-    assert_eq!((running.line().await.as_deref(), running.line().await.as_deref()), (Some("0"), Some("1")));
+}
+
+async fn no_deadline_is_missed(bus: &Bus) {
     tokio::time::sleep(Duration::from_millis(1_200)).await; // four deadlines: that nothing happens is no event
     let metrics = reqwest::get(bus.server.url("/metrics")).await.unwrap().text().await.unwrap();
     let missed = metrics.lines().find(|line| line.starts_with("laneway_deadlines_missed_total")).unwrap();
     assert_eq!(missed, "laneway_deadlines_missed_total 0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_is_slower_than_the_deadline_gets_everything_once() {
+    const MANY: usize = 100;
+    let bus = Bus::new(1).await;
+    let texts: Vec<String> = (0..MANY).map(|number| format!("{number:04000}")).collect(); // more than a pipe holds
+    bus.publish(0, texts.clone()).await;
+    make_hasty_group(&bus).await;
+    let mut running = start(&bus, &["--format", "raw", "--count", &MANY.to_string()]);
+    let mut read = vec![running.line().await.unwrap()];
+    no_deadline_is_missed(&bus).await;
+    read.extend(running.rest().await);
+    assert_eq!((running.ended().await, running.said().as_str()), (0, ""));
+    assert_eq!(read, texts);
+    assert_eq!(bus.committed(0).await, MANY as i64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_acks_nothing_is_committed_and_nothing_fails_however_long_it_takes() {
+    let bus = Bus::new(1).await;
+    bus.publish(0, numbers(0..4)).await;
+    make_hasty_group(&bus).await;
+    let mut running = start(&bus, &["--no-ack", "--format", "raw"]);
+    assert_eq!((running.line().await.as_deref(), running.line().await.as_deref()), (Some("0"), Some("1")));
+    no_deadline_is_missed(&bus).await;
     running.signal(Signal::SIGINT);
     assert_eq!(running.rest().await, ["2", "3"], "and nothing twice");
     assert_eq!(running.ended().await, 0);

@@ -1,5 +1,6 @@
 //! Topics, messages, groups, lanes, brokers and dead letters over HTTP: what the command line and operators' programs use.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -9,6 +10,7 @@ use crate::dead_letter::{DeadLetter, DeadLetterList, DeadLetterQuery, Replayed};
 use crate::group_api::{BrokerList, GroupDetail, GroupList, GroupQuery, LaneList, LaneQuery, Seek, Sought};
 use crate::message::{PublishMessage, PublishResult, StoredMessage};
 use crate::problem::Problem;
+use crate::tls::{self, CaError};
 use crate::topic::{AlterTopic, CreateTopic, TopicDetail, TopicList};
 use crate::wire::WantedSettings;
 
@@ -30,6 +32,9 @@ pub enum AdminError {
         /// As it was given.
         url: String,
     },
+    /// Certificates that were given cannot be used.
+    #[error(transparent)]
+    Certificates(#[from] CaError),
     /// Nobody answered.
     #[error("no broker answers at {url}: {reason} (is `laneway serve` running there?)")]
     Unreachable {
@@ -70,6 +75,17 @@ impl Admin {
     /// assert!(Admin::new("127.0.0.1").is_err());
     /// ```
     pub fn new(url: &str) -> Result<Self, AdminError> {
+        let config = tls::config([url], tls::Extra::default())?;
+        Self::with_tls(url, (*config).clone())
+    }
+
+    /// As [`new`](Self::new), for `wss://` and `https://`: believes the authorities of a PEM file, too.
+    pub fn with_ca_file(url: &str, file: &Path) -> Result<Self, AdminError> {
+        let config = tls::config([url], tls::Extra { file: Some(file), pem: None })?;
+        Self::with_tls(url, (*config).clone())
+    }
+
+    pub(crate) fn with_tls(url: &str, tls: rustls::ClientConfig) -> Result<Self, AdminError> {
         let bad = || AdminError::Address { url: url.to_owned() };
         let mut base = Url::parse(url).map_err(|_| bad())?;
         let scheme = match base.scheme() {
@@ -79,8 +95,8 @@ impl Admin {
         };
         base.set_scheme(scheme).map_err(|()| bad())?;
         base.set_path("/");
-        let http =
-            reqwest::Client::builder().timeout(REQUEST_TIMEOUT).no_proxy().build().map_err(|_| bad())?;
+        let builder = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).no_proxy();
+        let http = builder.tls_backend_preconfigured(tls).build().map_err(|_| bad())?;
         Ok(Self { http, base })
     }
 

@@ -11,6 +11,7 @@
 //! | [`message`] | messages as HTTP and JSON carry them |
 //! | [`dead_letter`] | messages that a group has given up |
 //! | [`routing`] | which partition a message belongs to: a pure function of the message |
+//! | [`tls`] | whom to believe behind `wss://` and `https://` |
 //! | [`wire`] | the frames of the socket, in both encodings: the only implementation of the protocol |
 //! | [`client`] | publish, subscribe, tail over one connection that comes back by itself |
 //! | [`admin`] | topics, groups, lanes and dead letters over HTTP |
@@ -88,6 +89,7 @@ mod name;
 pub mod openapi;
 pub mod problem;
 pub mod routing;
+pub mod tls;
 pub mod topic;
 pub mod wire;
 

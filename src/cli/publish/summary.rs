@@ -110,8 +110,9 @@ impl Summary {
             0 => String::new(),
             many => format!(", {many} {what}"),
         };
+        let word = if *messages == 1 { "message" } else { "messages" };
         println!(
-            "{messages} messages in topic {topic}{}{}{}",
+            "{messages} {word} in topic {topic}{}{}{}",
             more(duplicates, "of them stored before"),
             more(failed, "not stored"),
             more(unknown, "stored or not, nobody knows"),

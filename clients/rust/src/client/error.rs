@@ -1,6 +1,7 @@
 //! Why something that the client was asked for did not happen. One enum; facts as fields; the class says what may follow.
 
 use crate::error_code::{Class, ErrorCode};
+use crate::tls::CaError;
 use crate::wire::{ErrorFrame, Fault};
 
 /// Why something did not happen, or why nobody knows whether it did.
@@ -12,6 +13,9 @@ pub enum Error {
         /// As it was given.
         url: String,
     },
+    /// Certificates that were given cannot be used.
+    #[error(transparent)]
+    Certificates(#[from] CaError),
     /// No broker answered.
     #[error("no broker answers at {url}: {reason}")]
     Unreachable {
@@ -68,7 +72,7 @@ impl Error {
             Self::Refused(refusal) => refusal.class,
             Self::Unreachable { .. } | Self::Full | Self::TimedOut { doubtful: false } => Class::Retry,
             Self::TimedOut { doubtful: true } => Class::Unknown,
-            Self::Address { .. } | Self::LaneLost => Class::Refused,
+            Self::Address { .. } | Self::Certificates(_) | Self::LaneLost => Class::Refused,
             Self::Stopped { .. } | Self::Closed => Class::Fatal,
         }
     }
@@ -78,6 +82,7 @@ impl Error {
         match self {
             Self::Refused(refusal) => Some(refusal.code),
             Self::Address { .. }
+            | Self::Certificates(_)
             | Self::Unreachable { .. }
             | Self::TimedOut { .. }
             | Self::Full

@@ -3,11 +3,13 @@
 //! The reader decodes and hands over; the writer feeds what has come together and flushes once. Neither decides anything.
 //! Both end when the connection ends or when the [`Link`] is dropped.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
+use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
@@ -15,7 +17,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode as WsCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream};
 
 use super::error::Error;
 use crate::error_code::Class;
@@ -77,17 +79,23 @@ pub(super) enum ToWriter {
 /// Connects, says hello, and waits for `welcome`.
 pub(super) async fn dial(
     url: &str,
+    tls: &Arc<ClientConfig>,
     subprotocol: Subprotocol,
     hello: Hello,
     timeout: Duration,
 ) -> Result<Link, DialError> {
-    match tokio::time::timeout(timeout, open(url, subprotocol, hello)).await {
+    match tokio::time::timeout(timeout, open(url, tls, subprotocol, hello)).await {
         Ok(result) => result,
         Err(_) => Err(DialError::Away("it took too long".to_owned())),
     }
 }
 
-async fn open(url: &str, subprotocol: Subprotocol, hello: Hello) -> Result<Link, DialError> {
+async fn open(
+    url: &str,
+    tls: &Arc<ClientConfig>,
+    subprotocol: Subprotocol,
+    hello: Hello,
+) -> Result<Link, DialError> {
     let bad = |_| DialError::Refused(Error::Address { url: url.to_owned() });
     let mut request = url.into_client_request().map_err(bad)?;
     request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(subprotocol.name()));
@@ -97,7 +105,9 @@ async fn open(url: &str, subprotocol: Subprotocol, hello: Hello) -> Result<Link,
         .max_write_buffer_size(FRAME_BYTES_MAX)
         .max_message_size(Some(FRAME_BYTES_MAX))
         .max_frame_size(Some(FRAME_BYTES_MAX));
-    let connected = tokio_tungstenite::connect_async_with_config(request, Some(config), true).await;
+    let connector = Some(Connector::Rustls(tls.clone()));
+    let connected =
+        tokio_tungstenite::connect_async_tls_with_config(request, Some(config), true, connector).await;
     let (socket, _) = connected.map_err(|error| DialError::Away(error.to_string()))?;
     let (mut sink, mut stream) = socket.split();
     let frame = encoded(subprotocol, &ClientFrame::Hello(hello));

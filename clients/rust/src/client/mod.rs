@@ -38,6 +38,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
+use rustls::ClientConfig;
+
+use crate::tls::{self, Extra};
 use crate::wire::{Limits, NewMessage, Start};
 use connection::Connection;
 use error::Error;
@@ -97,8 +100,10 @@ impl Client {
     pub async fn connect(url: &str, options: Options) -> Result<Self, Error> {
         let urls: Vec<String> =
             std::iter::once(url.to_owned()).chain(options.more_urls.iter().cloned()).collect();
-        let topics = Topics::new(&urls)?;
-        let (link, connected) = first_link(&urls, &options).await?;
+        let extra = Extra { file: options.ca_file.as_deref(), pem: options.ca_pem.as_deref() };
+        let tls = tls::config(urls.iter().map(String::as_str), extra)?;
+        let topics = Topics::new(&urls, &tls)?;
+        let (link, connected) = first_link(&urls, &options, &tls).await?;
         let limits = Arc::new(Mutex::new(link.welcome.limits));
         let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
         let wake = Arc::new(Notify::new());
@@ -106,6 +111,7 @@ impl Client {
         let parts = Parts {
             options: options.clone(),
             urls,
+            tls,
             requests: receiver,
             wake: wake.clone(),
             limits: limits.clone(),
@@ -232,11 +238,15 @@ impl Inner {
 }
 
 /// The first broker that answers, and its place in the list.
-async fn first_link(urls: &[String], options: &Options) -> Result<(Link, usize), Error> {
+async fn first_link(
+    urls: &[String],
+    options: &Options,
+    tls: &Arc<ClientConfig>,
+) -> Result<(Link, usize), Error> {
     let mut last = Error::Closed;
     for (index, url) in urls.iter().enumerate() {
         let hello = owner::hello(options, 1, None);
-        match link::dial(url, options.subprotocol, hello, options.connect_timeout).await {
+        match link::dial(url, tls, options.subprotocol, hello, options.connect_timeout).await {
             Ok(link) => return Ok((link, index)),
             Err(DialError::Refused(error)) => return Err(error),
             Err(DialError::Away(reason)) => last = Error::Unreachable { url: url.clone(), reason },

@@ -1,5 +1,6 @@
 //! What a user may choose, and what holds if nothing is chosen. Every bound has a reason.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::client::error::Error;
@@ -10,6 +11,10 @@ use crate::wire::Subprotocol;
 pub struct Options {
     /// Further brokers of the same bus: tried in turn when one does not answer.
     pub more_urls: Vec<String>,
+    /// With `wss://`: a PEM file of authorities to believe beside those of the machine.
+    pub ca_file: Option<PathBuf>,
+    /// As `ca_file`, as text.
+    pub ca_pem: Option<String>,
     /// How frames are written.
     pub subprotocol: Subprotocol,
     /// A name for the broker's logs.
@@ -46,6 +51,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             more_urls: Vec::new(),
+            ca_file: None,
+            ca_pem: None,
             subprotocol: Subprotocol::MessagePack,
             name: None,
             resume_grace: Duration::from_secs(30),
@@ -80,6 +87,12 @@ impl Builder {
     /// A further broker of the same bus.
     pub fn also(mut self, url: impl Into<String>) -> Self {
         self.options.more_urls.push(url.into());
+        self
+    }
+
+    /// With `wss://`: a PEM file of authorities to believe beside those of the machine.
+    pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.options.ca_file = Some(file.into());
         self
     }
 

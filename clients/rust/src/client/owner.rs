@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustls::ClientConfig;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::connection::Connection;
@@ -61,6 +62,7 @@ struct Closing {
 pub(super) struct Owner {
     options: Options,
     urls: Vec<String>,
+    tls: Arc<ClientConfig>,
     /// The address of the connection, or the one to try next.
     url: usize,
     requests: mpsc::Receiver<Request>,
@@ -82,6 +84,7 @@ pub(super) struct Owner {
 pub(super) struct Parts {
     pub options: Options,
     pub urls: Vec<String>,
+    pub tls: Arc<ClientConfig>,
     pub requests: mpsc::Receiver<Request>,
     pub wake: Arc<Notify>,
     pub limits: Arc<Mutex<Limits>>,
@@ -103,11 +106,12 @@ pub(super) fn hello(options: &Options, id: u64, resume: Option<Resume>) -> Hello
 
 impl Owner {
     pub fn new(parts: Parts, url: usize) -> Self {
-        let Parts { options, urls, requests, wake, limits, connection } = parts;
+        let Parts { options, urls, tls, requests, wake, limits, connection } = parts;
         Self {
             publisher: Publisher::new(&options),
             options,
             urls,
+            tls,
             url,
             requests,
             wake,
@@ -177,8 +181,9 @@ impl Owner {
             let url = self.urls[self.url % self.urls.len()].clone();
             self.next_id += 1;
             let hello = hello(&self.options, self.next_id, self.session.clone());
+            let tls = self.tls.clone();
             let (subprotocol, timeout) = (self.options.subprotocol, self.options.connect_timeout);
-            let dial = link::dial(&url, subprotocol, hello, timeout);
+            let dial = link::dial(&url, &tls, subprotocol, hello, timeout);
             match self.meanwhile(dial).await.ok_or(Error::Closed)? {
                 Ok(link) => return Ok(link),
                 Err(DialError::Refused(error)) => return Err(error),

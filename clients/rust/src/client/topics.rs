@@ -39,8 +39,9 @@ pub(super) struct Topics {
 }
 
 impl Topics {
-    pub fn new(urls: &[String]) -> Result<Self, Error> {
-        let admin = |url: &String| Admin::new(url).map_err(|_| Error::Address { url: url.clone() });
+    pub fn new(urls: &[String], tls: &rustls::ClientConfig) -> Result<Self, Error> {
+        let admin =
+            |url: &String| Admin::with_tls(url, tls.clone()).map_err(|_| Error::Address { url: url.clone() });
         let brokers = urls.iter().map(admin).collect::<Result<_, _>>()?;
         Ok(Self { brokers, known: Mutex::default(), asking: tokio::sync::Mutex::default() })
     }
@@ -92,6 +93,7 @@ impl Topics {
                 Err(AdminError::Unreachable { url, reason }) => last = Error::Unreachable { url, reason },
                 Err(AdminError::Foreign { url, reason, .. }) => last = Error::Unreachable { url, reason },
                 Err(AdminError::Address { url }) => return Err(Error::Address { url }),
+                Err(AdminError::Certificates(error)) => return Err(error.into()),
             }
         }
         Err(last)
