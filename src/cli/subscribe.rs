@@ -83,8 +83,13 @@ impl Subscribe {
             }
         }
         // Order: while it is a member, its acks count; leaving is the last word of the connection.
-        client.close().await;
-        Ok(())
+        match client.close().await.lanes {
+            0 => Ok(()),
+            lanes => Err(format!(
+                "the last acks of {lanes} lanes are not confirmed: what was printed last may be delivered again"
+            )
+            .into()),
+        }
     }
 
     /// `--from` is for new groups: who asks for a place and does not get it is told.

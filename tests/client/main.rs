@@ -6,8 +6,11 @@
 //! | `subscribing` | both encodings, rounds, credit, acks in any order, confirmations |
 //! | `sessions` | resuming, redelivery, `go_away`, closing |
 //! | `running` | the `run` helper |
+//! | `partitions` | topics with fewer or more partitions than the client believes |
 //! | `secure` | `wss://`, with an authority of the test's own |
-//! | `bus` | what the tests need |
+//! | `acks` | acks that were lost or not answered, and closing in an outage |
+//! | `endings` | silence, and close codes |
+//! | `bus`, `wire`, `fake` | what the tests need: brokers, a wire that can be cut, a broker that says what a test wants |
 
 #![allow(clippy::unwrap_used, clippy::too_many_lines)]
 
@@ -15,6 +18,12 @@
 mod harness;
 
 mod bus;
+mod fake;
+mod wire;
+
+mod acks;
+mod endings;
+mod partitions;
 mod publishing;
 mod running;
 mod secure;

@@ -7,7 +7,6 @@ use laneway_client::{Class, Client, Error, ErrorCode, NewMessage, Options};
 use nix::sys::signal::Signal;
 
 use crate::bus::{Bus, both, quick, to, url};
-use crate::harness::wait;
 
 const EACH: usize = 400;
 
@@ -142,17 +141,4 @@ async fn when_a_broker_is_killed_another_takes_over_with_one_copy_each_in_order(
         assert_eq!(bus.stored(partition).await, numbers(0..EACH));
     }
     client.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_is_made_again_with_fewer_partitions_is_learned_anew() {
-    let bus = Bus::new(8).await;
-    let client = bus.client().await;
-    let admin = laneway_client::Admin::new(&bus.url()).unwrap();
-    client.publish("orders", to(7, 0)).await.unwrap();
-    admin.delete_topic("orders").await.unwrap();
-    admin.create_topic(&laneway_client::topic::CreateTopic::new("orders", 1)).await.unwrap();
-    let keyed = || NewMessage { key: Some("k".into()), payload: "x".into(), ..NewMessage::default() };
-    wait::until("the new topic to be known", async || client.publish("orders", keyed()).await.is_ok()).await;
-    assert_eq!(bus.stored(0).await.last().unwrap(), "x");
 }

@@ -4,49 +4,10 @@ use std::time::{Duration, Instant};
 
 use laneway_client::{Client, Error, Options};
 use nix::sys::signal::Signal;
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 
 use crate::bus::{Bus, committed, next, offsets, quick, take, to, url};
 use crate::harness::wait;
-
-/// A wire to a broker that a test can cut.
-struct Wire {
-    address: String,
-    cuts: watch::Sender<u32>,
-}
-
-impl Wire {
-    async fn to(broker: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let (cuts, cut) = watch::channel(0);
-        let broker = broker.to_owned();
-        tokio::spawn(async move {
-            while let Ok((mut client, _)) = listener.accept().await {
-                let Ok(mut server) = TcpStream::connect(&broker).await else { continue };
-                let mut cut = cut.clone();
-                cut.mark_unchanged();
-                tokio::spawn(async move {
-                    tokio::select! {
-                        _ = copy_bidirectional(&mut client, &mut server) => {}
-                        _ = cut.changed() => {}
-                    }
-                });
-            }
-        });
-        Self { address, cuts }
-    }
-
-    fn cut(&self) {
-        self.cuts.send_modify(|cuts| *cuts += 1);
-    }
-
-    fn url(&self) -> String {
-        format!("ws://{}/v1/ws", self.address)
-    }
-}
+use crate::wire::Wire;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_is_resumed_keeps_its_lanes_and_its_late_acks_count() {

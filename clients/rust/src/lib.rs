@@ -75,6 +75,23 @@
 //! assert_eq!(route(Some(3), Some(b"customer-17"), None, 16), Some(3));
 //! ```
 //!
+//! A client asks once how many partitions a topic has. If a topic is made again with fewer, messages whose partition the
+//! client has chosen get another one by themselves. If it is altered to more, a client that knows the topic goes on with the
+//! old number, and a key moves to its new partition only in clients that are made from then on.
+//!
+//! # Acks
+//!
+//! An ack is told after a moment, together with others. What was told is repeated after a resume until the broker has
+//! confirmed it, and a message that was acknowledged is not shown again while its lane is held. `Client::close` waits for all
+//! confirmations and says how many lanes are left without.
+//!
+//! ```no_run
+//! # async fn example(client: laneway_client::Client) {
+//! let leftover = client.close().await;
+//! assert!(leftover.is_empty(), "some messages come again: {leftover:?}");
+//! # }
+//! ```
+//!
 //! The broker depends on this crate for the types, never the other way round.
 
 pub mod admin;
@@ -94,13 +111,13 @@ pub mod topic;
 pub mod wire;
 
 pub use admin::Admin;
-pub use client::Client;
 pub use client::connection::Connection;
 pub use client::delivery::{Delivery, Subscription, Tail};
 pub use client::error::{Error, Refusal};
 pub use client::options::Options;
 pub use client::publisher::Receipt;
 pub use client::run::{Handled, Stop};
+pub use client::{Client, Leftover};
 pub use error_code::{Class, ErrorCode};
 pub use group::GroupName;
 pub use problem::Problem;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::book::{Book, Tally};
 use super::check::headers_bytes;
+use super::unconfirmed::Unconfirmed;
 use crate::wire::{Batch, CreditGrant, Record};
 
 /// Rounds of a lane whose late acks still count; a broker remembers no more.
@@ -67,8 +68,8 @@ struct Lane<C> {
     /// Rounds that ended with a nack, and where.
     void_from: BTreeMap<u32, i64>,
     waiting: Vec<(u32, C)>,
-    /// The newest ack that was sent, to be confirmed at the end.
-    told: Option<(u32, Tally)>,
+    /// What was told and is not known to be durable.
+    unconfirmed: Unconfirmed,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -173,7 +174,7 @@ impl<C> Inbox<C> {
             books: BTreeMap::new(),
             void_from: BTreeMap::new(),
             waiting: Vec::new(),
-            told: None,
+            unconfirmed: Unconfirmed::default(),
         };
         self.lanes.insert(partition, lane);
         lost
@@ -257,11 +258,18 @@ impl<C> Inbox<C> {
             return false;
         }
         lane.round = place.round;
-        lane.books.entry(place.round).or_default().deliver(place.offset);
+        let book = lane.books.entry(place.round).or_default();
+        book.deliver(place.offset);
+        // Why: its ack was lost, or crossed the batch. The user is done with it, and is not asked twice.
+        let is_new = !lane.unconfirmed.covers(place.offset);
+        if !is_new {
+            book.ack(place.offset);
+            self.urgency = self.urgency.max(Urgency::Soon);
+        }
         while lane.books.len() > ROUNDS_REMEMBERED {
             lane.books.pop_first();
         }
-        true
+        is_new
     }
 
     /// The next message for the reader.
@@ -360,19 +368,36 @@ impl<C> Inbox<C> {
         .collect()
     }
 
-    /// The newest ack of each lane once more: its confirmation is that of all before it.
-    pub fn repeat_last(&mut self) -> Vec<Outgoing<C>> {
-        let told = self.lanes.iter_mut().filter_map(|(partition, lane)| {
-            let (round, tally) = lane.told.take()?;
-            Some(Outgoing::Ack {
-                partition: *partition,
-                epoch: lane.epoch,
-                round,
-                tally,
-                waiting: Vec::new(),
-            })
-        });
-        told.collect()
+    /// Everything that was acknowledged and is not known to be durable: partition, epoch, round and what was said.
+    pub fn unconfirmed(&self) -> Vec<(u32, i64, u32, Tally)> {
+        let of = |(partition, lane): (&u32, &Lane<C>)| {
+            let (partition, epoch) = (*partition, lane.epoch);
+            let acks: Vec<_> = lane.unconfirmed.acks().collect();
+            acks.into_iter().map(move |(round, tally)| (partition, epoch, round, tally))
+        };
+        self.lanes.iter().flat_map(of).collect()
+    }
+
+    /// Lanes with something acknowledged that is not known to be durable, or not even told.
+    pub fn lanes_unconfirmed(&self) -> usize {
+        let is_open = |lane: &&Lane<C>| {
+            !lane.unconfirmed.is_empty() || lane.books.values().any(|book| book.fresh() > 0)
+        };
+        self.lanes.values().filter(is_open).count()
+    }
+
+    /// What an ack has said is durable.
+    pub fn on_confirmed(&mut self, partition: u32, epoch: i64, tally: &Tally) {
+        if let Some(lane) = self.lanes.get_mut(&partition).filter(|lane| lane.epoch == epoch) {
+            lane.unconfirmed.confirm(tally);
+        }
+    }
+
+    /// What was told in a round does not count any more.
+    pub fn on_ack_refused(&mut self, partition: u32, epoch: i64, round: u32) {
+        if let Some(lane) = self.lanes.get_mut(&partition).filter(|lane| lane.epoch == epoch) {
+            lane.unconfirmed.give_up(round);
+        }
     }
 
     fn tell(partition: u32, lane: &mut Lane<C>, out: &mut VecDeque<Outgoing<C>>) {
@@ -384,7 +409,7 @@ impl<C> Inbox<C> {
                 std::mem::take(&mut lane.waiting).into_iter().partition(|(of, _)| *of == round);
             lane.waiting = others;
             let these: Vec<(u32, C)> = these;
-            lane.told = Some((round, tally.clone()));
+            lane.unconfirmed.tell(round, &tally);
             let waiting = these.into_iter().map(|(_, ticket)| ticket).collect();
             out.push_back(Outgoing::Ack { partition, epoch: lane.epoch, round, tally, waiting });
         }

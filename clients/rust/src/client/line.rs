@@ -161,8 +161,8 @@ impl<T> Line<T> {
         self.paused_until = self.paused_until.max(Some(resume_at));
     }
 
-    /// A message is not stored and never will be. It leaves, and those behind it move up.
-    pub fn on_refused(&mut self, sequence: i64) -> Option<T> {
+    /// A message is not stored and never will be, not here. It leaves, and those behind it move up.
+    pub fn on_refused(&mut self, sequence: i64) -> Option<(NewMessage, T)> {
         let index = self.index_of(sequence)?;
         let entry = self.entries.remove(index)?;
         if index < self.sent {
@@ -170,7 +170,7 @@ impl<T> Line<T> {
         }
         self.hole = Some(self.hole.map_or(entry.sequence, |hole| hole.min(entry.sequence)));
         self.rewinding = true;
-        Some(entry.ticket)
+        Some((entry.message, entry.ticket))
     }
 
     /// The broker expects another number.

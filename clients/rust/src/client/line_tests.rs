@@ -119,7 +119,7 @@ impl World {
             },
             // A message is refused by its content: a copy of it was never stored.
             Fate::Refused if sequences[0] >= self.broker.stored.len() as i64 => {
-                self.refused.extend(self.line.on_refused(sequences[0]));
+                self.refused.extend(self.line.on_refused(sequences[0]).map(|(_, ticket)| ticket));
                 self.line.on_failed(&sequences[1..], self.now, false);
             }
             Fate::Refused | Fate::Retry => self.line.on_failed(&sequences, self.now, false),

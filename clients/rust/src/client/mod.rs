@@ -8,7 +8,10 @@
 //! | `topics` | how many partitions a topic has, and the home of a message |
 //! | `line` | the messages of one partition: numbered, in order, sent again until their fate is known (pure) |
 //! | [`publisher`] | frames from lines, receipts from answers |
+//! | `reroute` | another home for messages whose partition is gone |
 //! | `book` | acks of one round as few frames (pure) |
+//! | `unconfirmed` | acks of a lane that are not known to be durable (pure) |
+//! | `confirmations` | acks whose answer somebody waits for |
 //! | `inbox` | lanes, rounds, queue and credit of a subscription (pure) |
 //! | [`delivery`] | what a reader holds |
 //! | `readers` | subscriptions and tails across sessions |
@@ -20,6 +23,7 @@
 
 mod book;
 mod check;
+mod confirmations;
 pub mod connection;
 pub mod delivery;
 pub mod error;
@@ -30,18 +34,21 @@ pub mod options;
 mod owner;
 pub mod publisher;
 mod readers;
+mod reroute;
 pub mod run;
 pub mod subscribe;
 mod topics;
+mod unconfirmed;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use rustls::ClientConfig;
 
 use crate::tls::{self, Extra};
 use crate::wire::{Limits, NewMessage, Start};
+use check::TopicFacts;
 use connection::Connection;
 use error::Error;
 use link::{DialError, Link};
@@ -65,13 +72,29 @@ struct Inner {
     requests: mpsc::Sender<Request>,
     wake: Arc<Notify>,
     limits: Arc<Mutex<Limits>>,
-    topics: Topics,
+    topics: Arc<Topics>,
     /// Room for messages without a receipt.
     messages: Arc<Semaphore>,
     /// Room for their bytes.
     bytes: Arc<Semaphore>,
     connection: watch::Receiver<Connection>,
     options: Options,
+}
+
+/// What was given up when a client was closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Leftover {
+    /// Messages without a receipt; whoever waits for one is told.
+    pub publishes: usize,
+    /// Lanes whose last acks were not confirmed: what they were about may be delivered again.
+    pub lanes: usize,
+}
+
+impl Leftover {
+    /// Whether everything was finished.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A message that was let in: await it for its receipt. Dropping it does not take the message back.
@@ -102,7 +125,7 @@ impl Client {
             std::iter::once(url.to_owned()).chain(options.more_urls.iter().cloned()).collect();
         let extra = Extra { file: options.ca_file.as_deref(), pem: options.ca_pem.as_deref() };
         let tls = tls::config(urls.iter().map(String::as_str), extra)?;
-        let topics = Topics::new(&urls, &tls)?;
+        let topics = Arc::new(Topics::new(&urls, &tls)?);
         let (link, connected) = first_link(&urls, &options, &tls).await?;
         let limits = Arc::new(Mutex::new(link.welcome.limits));
         let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
@@ -116,6 +139,7 @@ impl Client {
             wake: wake.clone(),
             limits: limits.clone(),
             connection: told,
+            rerouting: reroute::start(topics.clone(), limits.clone(), options.clone()),
         };
         tokio::spawn(Owner::new(parts, connected).run(link));
         let messages = Arc::new(Semaphore::new(options.publish_messages_max.max(1)));
@@ -138,39 +162,32 @@ impl Client {
     /// were let in.
     pub async fn publish_later(&self, topic: &str, message: NewMessage) -> Result<Pending, Error> {
         let inner = &self.inner;
-        let (name, facts) = inner.topics.facts(topic, inner.options.publish_timeout).await?;
-        let bytes = check::check(&message, facts, &inner.limits(), inner.options.subprotocol)?;
+        let checked = inner.check(topic, message).await?;
+        let bytes = inner.room(checked.bytes);
         let room = [
             inner.messages.clone().acquire_owned().await.map_err(|_| Error::Closed)?,
-            inner.bytes.clone().acquire_many_owned(inner.room(bytes)).await.map_err(|_| Error::Closed)?,
+            inner.bytes.clone().acquire_many_owned(bytes).await.map_err(|_| Error::Closed)?,
         ];
-        let partition = inner.topics.home(topic, &message, facts);
-        let (reply, receipt) = oneshot::channel();
-        let ticket = Ticket { reply: Some(reply), _room: room };
-        let admitted = Admitted { topic: name.clone(), partition, message, bytes, ticket };
-        let request = Request::Publish(Box::new(admitted));
+        let (request, pending) = inner.admit(checked, room);
         inner.requests.send(request).await.map_err(|_| Error::Closed)?;
-        Ok(Pending { inner: inner.clone(), topic: name, receipt })
+        Ok(pending)
     }
 
     /// As [`publish_later`](Self::publish_later), but [`Error::Full`] instead of waiting for room.
     pub async fn try_publish(&self, topic: &str, message: NewMessage) -> Result<Pending, Error> {
         let inner = &self.inner;
-        let (name, facts) = inner.topics.facts(topic, inner.options.publish_timeout).await?;
-        let bytes = check::check(&message, facts, &inner.limits(), inner.options.subprotocol)?;
+        let checked = inner.check(topic, message).await?;
+        let bytes = inner.room(checked.bytes);
         let room = [
             inner.messages.clone().try_acquire_owned().map_err(|_| Error::Full)?,
-            inner.bytes.clone().try_acquire_many_owned(inner.room(bytes)).map_err(|_| Error::Full)?,
+            inner.bytes.clone().try_acquire_many_owned(bytes).map_err(|_| Error::Full)?,
         ];
-        let partition = inner.topics.home(topic, &message, facts);
-        let (reply, receipt) = oneshot::channel();
-        let ticket = Ticket { reply: Some(reply), _room: room };
-        let admitted = Admitted { topic: name.clone(), partition, message, bytes, ticket };
-        inner.requests.try_send(Request::Publish(Box::new(admitted))).map_err(|error| match error {
+        let (request, pending) = inner.admit(checked, room);
+        inner.requests.try_send(request).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => Error::Full,
             mpsc::error::TrySendError::Closed(_) => Error::Closed,
         })?;
-        Ok(Pending { inner: inner.clone(), topic: name, receipt })
+        Ok(pending)
     }
 
     /// Publishes messages in their order and waits for all receipts. One result per message; the first that is not let in
@@ -217,16 +234,45 @@ impl Client {
     }
 
     /// Waits until every message has its receipt and every ack is confirmed, and closes the connection. All handles are
-    /// closed with it, and all streams end. What takes longer than `close_timeout` is given up.
-    pub async fn close(&self) {
+    /// closed with it, and all streams end. What takes longer than `close_timeout` is given up, and is in the answer.
+    pub async fn close(&self) -> Leftover {
         let (reply, closed) = oneshot::channel();
-        if self.inner.requests.send(Request::Close(reply)).await.is_ok() {
-            closed.await.ok(); // an owner that has ended is closed, too
+        match self.inner.requests.send(Request::Close(reply)).await {
+            Ok(()) => closed.await.unwrap_or_default(), // an owner that has ended is closed, too
+            Err(_) => Leftover::default(),
         }
     }
 }
 
+/// A message that may be published, and what is known of its topic.
+struct Checked {
+    topic: Arc<str>,
+    facts: TopicFacts,
+    message: NewMessage,
+    bytes: usize,
+}
+
 impl Inner {
+    /// Checks a message before it takes any room.
+    async fn check(&self, topic: &str, message: NewMessage) -> Result<Checked, Error> {
+        if self.requests.is_closed() {
+            return Err(Error::Closed); // rather than asking brokers about the topic
+        }
+        let (topic, facts) = self.topics.facts(topic, self.options.publish_timeout).await?;
+        let bytes = check::check(&message, facts, &self.limits(), self.options.subprotocol)?;
+        Ok(Checked { topic, facts, message, bytes })
+    }
+
+    /// What the owner is asked for, and what the user waits with.
+    fn admit(self: &Arc<Self>, checked: Checked, room: [OwnedSemaphorePermit; 2]) -> (Request, Pending) {
+        let Checked { topic, facts, message, bytes } = checked;
+        let partition = self.topics.home(&topic, &message, facts);
+        let (reply, receipt) = oneshot::channel();
+        let ticket = Ticket { reply: Some(reply), reroutes: 0, _room: room };
+        let pending = Pending { inner: self.clone(), topic: topic.clone(), receipt };
+        (Request::Publish(Box::new(Admitted { topic, partition, message, bytes, ticket })), pending)
+    }
+
     fn limits(&self) -> Limits {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustls::ClientConfig;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use super::Leftover;
 use super::connection::Connection;
 use super::delivery::refuse;
 use super::error::Error;
@@ -18,6 +19,7 @@ use super::link::{self, DialError, Ending, Incoming, Link, ToWriter};
 use super::options::{Options, backoff};
 use super::publisher::{Admitted, Publisher};
 use super::readers::{NewReader, Readers, Verdict};
+use super::reroute::{Found, Rerouting};
 use crate::error_code::ErrorCode;
 use crate::wire::bounds::HEARTBEATS_MISSED_MAX;
 use crate::wire::{BrokerFrame, ClientFrame, ErrorFrame, Hello, Limits, Resume};
@@ -34,7 +36,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 pub(super) enum Request {
     Publish(Box<Admitted>),
     Open(Box<NewReader>),
-    Close(oneshot::Sender<()>),
+    Close(oneshot::Sender<Leftover>),
 }
 
 /// How the time on a connection ended.
@@ -52,9 +54,9 @@ enum Parting {
 #[derive(Debug)]
 struct Closing {
     deadline: Instant,
-    reply: Option<oneshot::Sender<()>>,
-    /// The acks were asked to be confirmed on this connection.
-    confirming: bool,
+    reply: Option<oneshot::Sender<Leftover>>,
+    /// Acks that had been refused before.
+    refused: usize,
 }
 
 /// See the module.
@@ -69,6 +71,7 @@ pub(super) struct Owner {
     wake: Arc<Notify>,
     limits: Arc<Mutex<Limits>>,
     connection: watch::Sender<Connection>,
+    rerouting: Rerouting,
     publisher: Publisher,
     readers: Readers,
     out: VecDeque<ClientFrame>,
@@ -89,6 +92,7 @@ pub(super) struct Parts {
     pub wake: Arc<Notify>,
     pub limits: Arc<Mutex<Limits>>,
     pub connection: watch::Sender<Connection>,
+    pub rerouting: Rerouting,
 }
 
 /// The hello of a client.
@@ -106,7 +110,7 @@ pub(super) fn hello(options: &Options, id: u64, resume: Option<Resume>) -> Hello
 
 impl Owner {
     pub fn new(parts: Parts, url: usize) -> Self {
-        let Parts { options, urls, tls, requests, wake, limits, connection } = parts;
+        let Parts { options, urls, tls, requests, wake, limits, connection, rerouting } = parts;
         Self {
             publisher: Publisher::new(&options),
             options,
@@ -117,6 +121,7 @@ impl Owner {
             wake,
             limits,
             connection,
+            rerouting,
             readers: Readers::default(),
             out: VecDeque::new(),
             next_id: 1,
@@ -138,11 +143,22 @@ impl Owner {
                 Err(error) => break error,
             }
         };
+        if let Some(Closing { reply, refused, .. }) = self.closing.take() {
+            let leftover = self.leftover(refused);
+            let is_told = reply.is_some_and(|reply| reply.send(leftover).is_ok());
+            if !is_told && !leftover.is_empty() {
+                let Leftover { publishes, lanes } = leftover;
+                tracing::warn!(publishes, lanes, "closed before everything was confirmed");
+            }
+        }
         self.publisher.end(&error);
         self.readers.end(&error);
-        if let Some(reply) = self.closing.take().and_then(|closing| closing.reply) {
-            reply.send(()).ok(); // nobody may be waiting any more
-        }
+    }
+
+    fn leftover(&self, refused_before: usize) -> Leftover {
+        let refused = self.readers.acks_refused() - refused_before;
+        let lanes = self.readers.lanes_unconfirmed() + refused;
+        Leftover { publishes: self.publisher.waiting(), lanes }
     }
 
     /// The next connection, or why there is none.
@@ -203,13 +219,15 @@ impl Owner {
             let now = Instant::now();
             let wake_at = self.publisher.on_time(now).unwrap_or(now + SLEEP_MAX).min(now + SLEEP_MAX);
             if let Some(closing) = &self.closing
-                && (now >= closing.deadline || (self.publisher.is_idle() && self.readers.is_settled()))
+                && (now >= closing.deadline
+                    || (self.publisher.is_idle() && self.readers.lanes_unconfirmed() == 0))
             {
                 return None;
             }
             tokio::select! {
                 biased;
                 done = &mut future => return Some(done),
+                Some(found) = self.rerouting.found.recv() => self.on_found(found),
                 request = self.requests.recv(), if self.closing.is_none() => self.on_request(request),
                 () = tokio::time::sleep_until(wake_at.into()) => {}
             }
@@ -259,6 +277,7 @@ impl Owner {
                     }
                 }
                 _ = link.outgoing.reserve(), if is_blocked => {}
+                Some(found) = self.rerouting.found.recv() => self.on_found(found),
                 request = self.requests.recv(), if self.closing.is_none() => self.on_request(request),
                 () = self.wake.notified() => {}
                 () = tokio::time::sleep_until(wake_at.into()) => {}
@@ -272,9 +291,6 @@ impl Owner {
         self.connection.send_modify(|told| *told = Connection::Up { losses: told.losses() });
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = welcome.limits;
         self.session = Some(Resume { session: welcome.session, token: welcome.resume_token.clone() });
-        if let Some(closing) = &mut self.closing {
-            closing.confirming = false;
-        }
         let now = Instant::now();
         self.readers.on_welcome(welcome.resume.as_ref(), now, &mut self.next_id, &mut self.out);
         Duration::from_millis(welcome.heartbeat_ms.into())
@@ -321,16 +337,15 @@ impl Owner {
         if now >= closing.deadline {
             return true;
         }
-        if !self.publisher.is_idle() {
+        if !self.publisher.is_idle() || !self.out.is_empty() || !self.readers.is_answered() {
             return false;
         }
-        if !closing.confirming {
-            closing.confirming = true;
+        if self.readers.lanes_unconfirmed() > 0 {
             self.readers.confirm_all(&mut self.next_id, &mut self.out);
             self.wake.notify_one(); // once more around, to send them
             return false;
         }
-        self.out.is_empty() && self.readers.is_settled()
+        true
     }
 
     fn on_request(&mut self, request: Option<Request>) {
@@ -351,7 +366,7 @@ impl Owner {
                 None => None, // no handles left: nobody can be waiting
             };
             let deadline = now + self.options.close_timeout;
-            self.closing = Some(Closing { deadline, reply, confirming: false });
+            self.closing = Some(Closing { deadline, reply, refused: self.readers.acks_refused() });
             return;
         }
         if let Some(left) = next {
@@ -359,10 +374,28 @@ impl Owner {
         }
     }
 
+    fn on_found(&mut self, found: Found) {
+        self.publisher.on_found(found, Instant::now());
+    }
+
+    /// Hands over what needs another home.
+    fn reroute(&mut self) {
+        for astray in self.publisher.take_astray() {
+            // Never full: whoever is astray has its room. Closed: the task has ended, and its ticket says so.
+            if let Err(error) = self.rerouting.astray.try_send(astray) {
+                let (astray, now) = (error.into_inner(), Instant::now());
+                self.publisher.on_found(Err((astray.ticket, Error::Closed)), now);
+            }
+        }
+    }
+
     fn on_frame(&mut self, frame: BrokerFrame) -> Option<Parting> {
         let now = Instant::now();
         match frame {
-            BrokerFrame::Published(published) => self.publisher.on_published(published, now),
+            BrokerFrame::Published(published) => {
+                self.publisher.on_published(published, now);
+                self.reroute();
+            }
             BrokerFrame::Subscribed(subscribed) => self.readers.on_subscribed(&subscribed),
             BrokerFrame::Tailing(tailing) => self.readers.on_tailing(&tailing),
             BrokerFrame::Unsubscribed(left) => self.readers.on_left(left.subscription),
@@ -417,6 +450,7 @@ impl Owner {
 
     fn on_error(&mut self, error: &ErrorFrame, now: Instant) -> Option<Parting> {
         if self.publisher.on_error(error, now) {
+            self.reroute();
             return None;
         }
         match self.readers.on_error(error, now) {

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::error::Error;
 use super::line::{Gap, Line};
 use super::options::{Options, backoff};
+use super::reroute::{Astray, Found};
 use crate::error_code::{Class, ErrorCode};
 use crate::wire::{ErrorFrame, Fault, Limits, NewMessage, Publish, Published, PublishedUnit};
 
@@ -21,6 +22,9 @@ use crate::wire::{ErrorFrame, Fault, Limits, NewMessage, Publish, Published, Pub
 const RETRY_MIN: Duration = Duration::from_millis(50);
 /// Longest pause after a publish that may be tried again.
 const RETRY_MAX: Duration = Duration::from_secs(2);
+
+/// How often a message gets another home: once is right, more is for a topic that changes meanwhile.
+const REROUTES_MAX: u32 = 3;
 
 /// Where a message went.
 ///
@@ -55,6 +59,8 @@ impl std::fmt::Display for Receipt {
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub reply: Option<oneshot::Sender<Result<Receipt, Error>>>,
+    /// How often it got another home.
+    pub reroutes: u32,
     pub _room: [OwnedSemaphorePermit; 2],
 }
 
@@ -98,6 +104,10 @@ pub(super) struct Publisher {
     failures: u32,
     /// Messages that are not settled.
     waiting: usize,
+    /// Messages whose partition is gone, to be taken away.
+    astray: Vec<Astray>,
+    /// Messages that were taken away and have not come back.
+    away: usize,
     next_check: Instant,
 }
 
@@ -111,13 +121,36 @@ impl Publisher {
             under_way: HashMap::new(),
             failures: 0,
             waiting: 0,
+            astray: Vec::new(),
+            away: 0,
             next_check: Instant::now(),
         }
     }
 
     /// Whether everything has its receipt.
     pub fn is_idle(&self) -> bool {
-        self.lines.values().all(Line::is_empty)
+        self.away == 0 && self.astray.is_empty() && self.lines.values().all(Line::is_empty)
+    }
+
+    /// The messages that need another home.
+    pub fn take_astray(&mut self) -> Vec<Astray> {
+        self.away += self.astray.len();
+        std::mem::take(&mut self.astray)
+    }
+
+    /// A message has another home, or none.
+    pub fn on_found(&mut self, found: Found, now: Instant) {
+        self.away = self.away.saturating_sub(1);
+        self.waiting = self.waiting.saturating_sub(1);
+        match found {
+            Ok(admitted) => self.admit(admitted, now),
+            Err((mut ticket, error)) => ticket.answer(Err(error)),
+        }
+    }
+
+    /// Messages without a receipt.
+    pub fn waiting(&self) -> usize {
+        self.waiting
     }
 
     pub fn admit(&mut self, admitted: Admitted, now: Instant) {
@@ -257,20 +290,31 @@ impl Publisher {
             (_, Class::Retry) => line.on_failed(sequences, resume_at, false),
             (_, Class::Unknown | Class::Fatal) => line.on_failed(sequences, resume_at, true),
             (_, Class::Refused) => {
-                for sequence in sequences {
-                    if let Some(mut ticket) = line.on_refused(*sequence) {
-                        self.waiting = self.waiting.saturating_sub(1);
-                        ticket.answer(Err(fault.into()));
-                    }
+                let refused: Vec<_> = sequences.iter().filter_map(|one| line.on_refused(*one)).collect();
+                for (message, ticket) in refused {
+                    self.on_refused(key, message, ticket, fault.into());
                 }
             }
         }
     }
 
+    /// A message is not stored. If that is only because of a partition that the client has chosen, it gets another one.
+    fn on_refused(&mut self, key: &LineKey, message: NewMessage, mut ticket: Ticket, error: Error) {
+        let is_homeless = error.code() == Some(ErrorCode::PartitionOutOfRange) && message.partition.is_none();
+        if is_homeless && ticket.reply.is_some() && ticket.reroutes < REROUTES_MAX {
+            ticket.reroutes += 1;
+            let (topic, partition) = key.clone();
+            return self.astray.push(Astray { topic, partition, message, ticket });
+        }
+        self.waiting = self.waiting.saturating_sub(1);
+        ticket.answer(Err(error));
+    }
+
     /// A publish of which nothing was tried. False: it is none of ours.
     pub fn on_error(&mut self, error: &ErrorFrame, now: Instant) -> bool {
         let Some(under_way) = error.id.and_then(|id| self.under_way.remove(&id)) else { return false };
-        let guilty = error.field.as_deref().and_then(position);
+        let guilty = error.field.as_deref().and_then(position).filter(|at| *at < under_way.places.len());
+        let is_gone = error.code == ErrorCode::PartitionOutOfRange; // and so for all that go there
         let mut pause = self.pause(error.class);
         if let Some(retry_after_ms) = error.retry_after_ms {
             pause = pause.max(Duration::from_millis(retry_after_ms));
@@ -279,14 +323,15 @@ impl Publisher {
         lines.sort_unstable();
         lines.dedup();
         for (index, (partition, sequence)) in under_way.places.iter().enumerate() {
-            let Some(line) = self.lines.get_mut(&(under_way.topic.clone(), *partition)) else { continue };
-            let is_refused = error.class == Class::Refused && guilty.is_none_or(|guilty| guilty == index);
-            if !is_refused {
+            let key = (under_way.topic.clone(), *partition);
+            let Some(line) = self.lines.get_mut(&key) else { continue };
+            let is_guilty =
+                |guilty: usize| guilty == index || (is_gone && under_way.places[guilty].0 == *partition);
+            if error.class != Class::Refused || guilty.is_some_and(|guilty| !is_guilty(guilty)) {
                 let doubtful = matches!(error.class, Class::Unknown | Class::Fatal);
                 line.on_failed(&[*sequence], now + pause, doubtful);
-            } else if let Some(mut ticket) = line.on_refused(*sequence) {
-                self.waiting = self.waiting.saturating_sub(1);
-                ticket.answer(Err(error.into()));
+            } else if let Some((message, ticket)) = line.on_refused(*sequence) {
+                self.on_refused(&key, message, ticket, error.into());
             }
         }
         for partition in lines {
@@ -363,6 +408,9 @@ impl Publisher {
                 let error = if was_sent { Error::TimedOut { doubtful: true } } else { error.clone() };
                 ticket.answer(Err(error));
             }
+        }
+        for mut astray in self.astray.drain(..) {
+            astray.ticket.answer(Err(error.clone()));
         }
         self.waiting = 0;
     }

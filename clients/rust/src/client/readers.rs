@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use super::book::Tally;
+use super::confirmations::{Asked, Confirmations};
 use super::delivery::{Confirm, Shared, refuse};
 use super::error::Error;
 use super::inbox::{Outgoing, Place, Urgency};
@@ -64,14 +66,6 @@ struct Reader {
     phase: Phase,
 }
 
-/// An ack that somebody waits for.
-#[derive(Debug)]
-struct Confirming {
-    reader: u64,
-    ack: Ack,
-    waiting: Vec<Confirm>,
-}
-
 /// What an error frame was about.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -89,7 +83,8 @@ pub(super) struct Readers {
     numbers: HashMap<u32, u64>,
     /// Requests without an answer: the reader, and the credit that was asked with.
     asked: HashMap<u64, (u64, CreditGrant)>,
-    confirming: HashMap<u64, Confirming>,
+    confirmations: Confirmations,
+    acks_refused: usize,
     flush_at: Option<Instant>,
 }
 
@@ -103,8 +98,19 @@ impl Readers {
     }
 
     /// Whether nobody waits for an answer to an ack.
-    pub fn is_settled(&self) -> bool {
-        self.confirming.is_empty()
+    pub fn is_answered(&self) -> bool {
+        self.confirmations.is_empty()
+    }
+
+    /// Lanes with something acknowledged that is not known to be durable.
+    pub fn lanes_unconfirmed(&self) -> usize {
+        let of = |reader: &Reader| reader.shared.with(|inbox| inbox.lanes_unconfirmed());
+        self.readers.values().map(of).sum()
+    }
+
+    /// Acks that were refused so far: their lanes had moved.
+    pub fn acks_refused(&self) -> usize {
+        self.acks_refused
     }
 
     /// Asks for what is wanted.
@@ -114,18 +120,20 @@ impl Readers {
                 continue;
             }
             reader.phase = Phase::Asked;
-            for mut frame in reader.frames() {
+            for mut wanted in reader.questions() {
                 *next_id += 1;
-                let (id, credit) = match &mut frame {
-                    ClientFrame::Subscribe(subscribe) => (&mut subscribe.id, &mut subscribe.credit),
-                    ClientFrame::Tail(tail) => (&mut tail.id, &mut tail.credit),
-                    other => unreachable!("{} opens no reader", other.kind()),
+                let (id, credit) = match &mut wanted {
+                    Wanted::Group(subscribe) => (&mut subscribe.id, &mut subscribe.credit),
+                    Wanted::Tail(tail) => (&mut tail.id, &mut tail.credit),
                 };
                 *id = *next_id;
                 credit.messages = credit.messages.min(limits.credit_messages_max);
                 credit.bytes = credit.bytes.min(limits.credit_bytes_max);
                 self.asked.insert(*next_id, (*key, *credit));
-                out.push_back(frame);
+                out.push_back(match wanted {
+                    Wanted::Group(subscribe) => ClientFrame::Subscribe(subscribe),
+                    Wanted::Tail(tail) => ClientFrame::Tail(tail),
+                });
             }
         }
     }
@@ -175,20 +183,18 @@ impl Readers {
     }
 
     pub fn on_acked(&mut self, id: u64) {
-        if let Some(confirming) = self.confirming.remove(&id) {
-            for confirm in confirming.waiting {
-                confirm.send(Ok(())).ok(); // nobody may be waiting any more
-            }
+        let Some(Asked { reader, ack, .. }) = self.confirmations.on_acked(id) else { return };
+        if let Some(reader) = self.readers.get(&reader) {
+            let (partition, epoch, tally) = (ack.partition, ack.epoch, tally_of(ack));
+            reader.shared.with(|inbox| inbox.on_confirmed(partition, epoch, &tally));
         }
     }
 
     pub fn on_error(&mut self, error: &ErrorFrame, now: Instant) -> Verdict {
         let Some(id) = error.id else { return Verdict::NotOurs };
-        if let Some(confirming) = self.confirming.remove(&id) {
-            let lost =
-                matches!(error.code, ErrorCode::LeaseLost | ErrorCode::StaleRound | ErrorCode::BeyondSent);
-            for confirm in confirming.waiting {
-                confirm.send(Err(if lost { Error::LaneLost } else { error.into() })).ok(); // as above
+        if let Some(refused) = self.confirmations.on_error(error, now) {
+            if let Some(asked) = refused {
+                self.on_ack_refused(&asked);
             }
             return Verdict::Settled;
         }
@@ -236,21 +242,35 @@ impl Readers {
         let known =
             self.readers.iter().flat_map(|(key, reader)| reader.numbers.iter().map(|one| (*one, *key)));
         self.numbers = known.collect();
-        for (_, mut confirming) in std::mem::take(&mut self.confirming) {
-            let reader = self.readers.get(&confirming.reader).filter(|_| resumed.is_some());
-            let Ack { partition, epoch, .. } = confirming.ack;
-            if reader.is_some_and(|reader| reader.shared.with(|inbox| inbox.holds(partition, epoch))) {
-                *next_id += 1;
-                confirming.ack.id = Some(*next_id);
-                out.push_back(ClientFrame::Ack(confirming.ack.clone()));
-                self.confirming.insert(*next_id, confirming);
-            } else {
-                refuse(confirming.waiting);
-            }
-        }
+        let asked = self.confirmations.take_all();
+        self.ask_again(asked, next_id, out);
+        self.confirm_told(next_id, out);
         for reader in self.readers.values().filter(|reader| reader.phase == Phase::Leaving) {
             out.extend(reader.numbers.iter().map(|number| leave(&reader.wanted, *number, next_id)));
         }
+    }
+
+    /// Acks that want an answer and have none, if their lanes are still held.
+    fn ask_again(&mut self, asked: Vec<Asked>, next_id: &mut u64, out: &mut VecDeque<ClientFrame>) {
+        for one in asked {
+            let Ack { partition, epoch, .. } = one.ack;
+            let reader = self.readers.get(&one.reader);
+            match reader.is_some_and(|reader| reader.shared.with(|inbox| inbox.holds(partition, epoch))) {
+                true => self.confirmations.ask(one, next_id, out),
+                false => {
+                    self.on_ack_refused(&one);
+                    refuse(one.waiting);
+                }
+            }
+        }
+    }
+
+    /// A reader that leaves has its acks committed with the release of its lanes; any other one gets the messages again.
+    fn on_ack_refused(&mut self, asked: &Asked) {
+        let Ack { partition, epoch, round, .. } = asked.ack;
+        let Some(reader) = self.readers.get(&asked.reader) else { return };
+        reader.shared.with(|inbox| inbox.on_ack_refused(partition, epoch, round));
+        self.acks_refused += usize::from(reader.phase != Phase::Leaving);
     }
 
     /// What is due to be sent: acks, nacks, progress, credit, goodbyes.
@@ -269,6 +289,8 @@ impl Readers {
             Some(Urgency::Soon) => *self.flush_at.get_or_insert(now + ack_pause) <= now,
             Some(Urgency::Now) => true,
         };
+        let again = self.confirmations.take_due(now);
+        self.ask_again(again, next_id, out);
         if is_due || leaving {
             self.flush_at = None;
             self.flush(next_id, out);
@@ -286,7 +308,7 @@ impl Readers {
             let Some(number) = reader.numbers.first().copied() else { continue };
             let (outgoing, credit) = reader.shared.with(|inbox| (inbox.collect(), inbox.collect_credit()));
             for one in outgoing {
-                send(*key, number, one, next_id, &mut self.confirming, out);
+                send(*key, number, one, next_id, &mut self.confirmations, out);
             }
             if reader.phase == Phase::Open {
                 out.extend(credit.into_iter().map(|(subscription, grant)| {
@@ -300,22 +322,18 @@ impl Readers {
     /// Asks for the confirmation of everything that was acknowledged.
     pub fn confirm_all(&mut self, next_id: &mut u64, out: &mut VecDeque<ClientFrame>) {
         self.flush(next_id, out);
+        self.confirm_told(next_id, out);
+    }
+
+    /// Says once more what was told and is not known to be durable, and wants an answer.
+    fn confirm_told(&mut self, next_id: &mut u64, out: &mut VecDeque<ClientFrame>) {
         for (key, reader) in &self.readers {
-            let Some(number) = reader.numbers.first().copied() else { continue };
-            for last in reader.shared.with(|inbox| inbox.repeat_last()) {
-                let Outgoing::Ack { partition, epoch, round, tally, waiting } = last else { continue };
-                let ack = Ack {
-                    id: Some(*next_id + 1),
-                    subscription: number,
-                    partition,
-                    epoch,
-                    round,
-                    next: tally.next,
-                    ranges: tally.ranges,
-                };
-                *next_id += 1;
-                out.push_back(ClientFrame::Ack(ack.clone()));
-                self.confirming.insert(*next_id, Confirming { reader: *key, ack, waiting });
+            let Some(subscription) = reader.numbers.first().copied() else { continue };
+            for (partition, epoch, round, tally) in reader.shared.with(|inbox| inbox.unconfirmed()) {
+                let Tally { next, ranges } = tally;
+                let ack = Ack { id: None, subscription, partition, epoch, round, next, ranges };
+                let asked = Asked { reader: *key, ack, waiting: Vec::new() };
+                self.confirmations.ask(asked, next_id, out);
             }
         }
     }
@@ -326,13 +344,13 @@ impl Readers {
             Phase::Wanted(not_before) => Some(not_before),
             Phase::Asked | Phase::Open | Phase::Leaving => None,
         });
-        wanted.chain(self.flush_at).min()
+        wanted.chain(self.flush_at).chain(self.confirmations.wake_at()).min()
     }
 
     /// Nothing comes any more.
     pub fn end(&mut self, error: &Error) {
-        for (_, confirming) in self.confirming.drain() {
-            refuse(confirming.waiting);
+        for asked in self.confirmations.take_all() {
+            refuse(asked.waiting);
         }
         for key in self.readers.keys().copied().collect::<Vec<_>>() {
             self.refuse_reader(key, error.clone());
@@ -341,17 +359,17 @@ impl Readers {
 }
 
 impl Reader {
-    /// The frames that open it, without ids.
-    fn frames(&self) -> Vec<ClientFrame> {
+    /// What opens it, without ids: one question, or one per partition of a tail that goes on.
+    fn questions(&self) -> Vec<Wanted> {
         let tail = match &self.wanted {
-            Wanted::Group(subscribe) => return vec![ClientFrame::Subscribe(subscribe.clone())],
+            Wanted::Group(subscribe) => return vec![Wanted::Group(subscribe.clone())],
             Wanted::Tail(tail) => tail,
         };
         let positions = self.shared.with(|inbox| inbox.positions());
-        let Some(oldest) = positions.values().min() else { return vec![ClientFrame::Tail(tail.clone())] };
+        let Some(oldest) = positions.values().min() else { return vec![Wanted::Tail(tail.clone())] };
         if positions.len() > TAILS_APART_MAX {
             let partitions = Some(positions.keys().copied().collect());
-            return vec![ClientFrame::Tail(Tail {
+            return vec![Wanted::Tail(Tail {
                 partitions,
                 start: Some(Start::Offset(*oldest)),
                 ..tail.clone()
@@ -364,7 +382,7 @@ impl Reader {
         };
         let one = |(partition, next): (&u32, &i64)| {
             let (partitions, start) = (Some(vec![*partition]), Some(Start::Offset(*next)));
-            ClientFrame::Tail(Tail { partitions, start, credit, ..tail.clone() })
+            Wanted::Tail(Tail { partitions, start, credit, ..tail.clone() })
         };
         positions.iter().map(one).collect()
     }
@@ -404,6 +422,10 @@ impl Reader {
     }
 }
 
+fn tally_of(ack: Ack) -> Tally {
+    Tally { next: ack.next, ranges: ack.ranges }
+}
+
 fn leave(wanted: &Wanted, subscription: u32, next_id: &mut u64) -> ClientFrame {
     *next_id += 1;
     match wanted {
@@ -417,19 +439,17 @@ fn send(
     subscription: u32,
     outgoing: Outgoing<Confirm>,
     next_id: &mut u64,
-    confirming: &mut HashMap<u64, Confirming>,
+    confirmations: &mut Confirmations,
     out: &mut VecDeque<ClientFrame>,
 ) {
     match outgoing {
         Outgoing::Ack { partition, epoch, round, tally, waiting } => {
             let (next, ranges) = (tally.next, tally.ranges);
-            let mut ack = Ack { id: None, subscription, partition, epoch, round, next, ranges };
-            if !waiting.is_empty() {
-                *next_id += 1;
-                ack.id = Some(*next_id);
-                confirming.insert(*next_id, Confirming { reader, ack: ack.clone(), waiting });
+            let ack = Ack { id: None, subscription, partition, epoch, round, next, ranges };
+            match waiting.is_empty() {
+                true => out.push_back(ClientFrame::Ack(ack)),
+                false => confirmations.ask(Asked { reader, ack, waiting }, next_id, out),
             }
-            out.push_back(ClientFrame::Ack(ack));
         }
         Outgoing::Nack { place, reason, delay_ms } => {
             let Place { partition, epoch, round, offset } = place;

@@ -1,6 +1,9 @@
 //! What a client knows about topics: how many partitions they have and how large a payload may be. Asked for over HTTP.
 //!
-//! Kept until a broker says that it is not so. A message without a home of its own is given one here: a partition for a
+//! Kept until a broker says that it is not so: a topic that is deleted and made again with fewer partitions is learned anew
+//! when a broker refuses a partition. A topic that is altered to more partitions refuses nothing, so that a client goes on
+//! with the number that it knows: its keys keep their partitions until it is made anew (or forgets the topic among many
+//! others), and only then are spread over all of them. A message without a home of its own is given one here: a partition for a
 //! while, then the next, so that batches stay large and partitions are used evenly.
 
 use std::collections::HashMap;
@@ -120,6 +123,14 @@ impl Topics {
             });
             (turn % u64::from(facts.partitions.max(1))) as u32
         })
+    }
+
+    /// A partition was refused: if it is among those that we believe in, what we know is not so.
+    pub fn doubt(&self, topic: &str, partition: u32) {
+        let mut known = self.lock();
+        if known.get(topic).is_some_and(|known| partition < known.facts.partitions) {
+            known.remove(topic);
+        }
     }
 
     /// An error may say that what we know is not so.
