@@ -33,7 +33,7 @@ const BYTES_MAX: usize = 32 << 20;
 /// How long a message is tried: a broker may be away for as long, and the publish goes on.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long receipts are waited for after Ctrl-C.
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "A line ends with LF or CRLF and may have any bytes; an empty line is an empty message. \
 With --transaction-id T the first line is named T, the second T-2, the third T-3 and so on: the same command again stores \
@@ -222,6 +222,7 @@ impl Job<'_> {
                 match client.publish_later(&self.publish.topic, self.message(&line)).await {
                     Ok(pending) => {
                         let Line { number, bytes, payload: _ } = line;
+                        self.summary.lock().on_let_in();
                         drop(to.send(UnderWay { number, bytes, pending }).await); // `collect` lives as long
                     }
                     Err(error) => self.summary.lock().on_error(line.number, &error),
@@ -236,7 +237,7 @@ impl Job<'_> {
             let mut summary = self.summary.lock();
             match result {
                 Ok(receipt) => summary.on_receipt(receipt),
-                Err(error) => summary.on_error(number, &error),
+                Err(error) => summary.on_lost(number, &error),
             }
             self.bar.inc(bytes);
             self.bar.set_message(format!("{} messages", summary.messages));

@@ -35,6 +35,9 @@ pub(super) struct Summary {
     first_failure: Option<FirstFailure>,
     #[serde(skip)]
     places: BTreeMap<u32, usize>,
+    /// Messages that wait for their fate.
+    #[serde(skip)]
+    waiting: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -55,10 +58,18 @@ impl Summary {
             partitions: Vec::new(),
             first_failure: None,
             places: BTreeMap::new(),
+            waiting: 0,
         }
     }
 
+    /// A message is on its way.
+    pub fn on_let_in(&mut self) {
+        self.waiting += 1;
+    }
+
+    /// A message that was let in is stored.
     pub fn on_receipt(&mut self, receipt: Receipt) {
+        self.waiting -= 1;
         self.messages += 1;
         self.duplicates += u64::from(receipt.duplicate);
         let end = self.partitions.len();
@@ -78,6 +89,12 @@ impl Summary {
         part.duplicates += u64::from(receipt.duplicate);
         part.first_offset = [part.first_offset, receipt.offset].into_iter().flatten().min();
         part.last_offset = part.last_offset.max(receipt.offset);
+    }
+
+    /// A message that was let in was not stored, or nobody knows.
+    pub fn on_lost(&mut self, line: u64, error: &Error) {
+        self.waiting -= 1;
+        self.on_error(line, error);
     }
 
     /// A message was not stored, or nobody knows.
@@ -100,7 +117,9 @@ impl Summary {
         self.first_failure.as_ref().map(|failure| failure.reason.as_str())
     }
 
+    /// Nothing more will be known.
     pub fn finish(&mut self) {
+        self.unknown += std::mem::take(&mut self.waiting);
         self.partitions.sort_unstable_by_key(|part| part.partition);
     }
 
@@ -142,10 +161,13 @@ mod tests {
         for (partition, offset, duplicate) in
             [(3, Some(7), false), (0, Some(2), false), (3, Some(8), false), (3, None, true)]
         {
+            summary.on_let_in();
             summary.on_receipt(Receipt { partition, offset, duplicate });
         }
-        summary.on_error(9, &Error::TimedOut { doubtful: true });
+        summary.on_let_in();
+        summary.on_lost(9, &Error::TimedOut { doubtful: true });
         summary.on_error(10, &Error::Closed);
+        summary.on_let_in(); // and never heard of again
         summary.finish();
         let document = serde_json::to_value(&summary).unwrap();
         assert_eq!(
@@ -156,7 +178,7 @@ mod tests {
             ])
         );
         assert_eq!((&document["messages"], &document["duplicates"]), (&4.into(), &1.into()));
-        assert_eq!((&document["failed"], &document["unknown"]), (&1.into(), &1.into()));
+        assert_eq!((&document["failed"], &document["unknown"]), (&1.into(), &2.into()));
         assert_eq!(document["first_failure"]["line"], 9, "the first one is told");
     }
 }
