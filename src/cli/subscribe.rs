@@ -1,6 +1,5 @@
 //! `laneway subscribe`: a member of a group that prints what it is delivered.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use clap::Args;
@@ -73,7 +72,7 @@ impl Subscribe {
         let Some(subscription) = signals.unless(subscribing.into_future()).await else { return Ok(()) };
         let mut subscription = subscription?;
         let deadline = Duration::from_millis(subscription.settings().ack_deadline_ms);
-        let settle = if self.no_ack { Settle::Keep(HashMap::new()) } else { Settle::Ack };
+        let settle = if self.no_ack { Settle::Nothing } else { Settle::Ack };
         let (form, count) = (Form::or_default(self.format), self.count);
         let reading = Reading { form, count, settle, progress: deadline / PROGRESS_PARTS, signals };
         match reading.print(&mut subscription, |_| true).await? {

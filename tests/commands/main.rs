@@ -6,6 +6,7 @@
 //! | `publish` | lines, names, summaries, mistakes |
 //! | `publish_stream` | restarts in the middle, Ctrl-C, flat memory |
 //! | `subscribe` | formats, counts, mistakes, what is committed when |
+//! | `subscribe_stream` | restarts in the middle |
 //! | `tail` | places, filters, mistakes, restarts in the middle |
 
 #![allow(clippy::unwrap_used, clippy::too_many_lines)]
@@ -18,4 +19,5 @@ mod running;
 mod publish;
 mod publish_stream;
 mod subscribe;
+mod subscribe_stream;
 mod tail;

@@ -36,6 +36,11 @@ impl Bus {
     /// Ends the broker without a word, and starts another one at its address.
     pub async fn crash_and_restart(&mut self) {
         self.server.kill().await;
+        self.start_again().await;
+    }
+
+    /// Starts a broker at the address of the one that has ended.
+    pub async fn start_again(&mut self) {
         let mut command = laneway();
         command.args(["serve", "--listen", &self.server.address, "--database-url", &self.database.url]);
         self.server = Server::spawn_command(&mut command).listening().await;

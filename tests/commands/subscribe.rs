@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::harness::process::{Said, laneway, run_command};
 use crate::harness::socket::{Socket, subscribe};
-use crate::harness::wait;
 use crate::running::{Bus, NOBODY, Running, numbers, payloads, sentence, wrong_usage};
 
 const SUBSCRIBE: [&str; 4] = ["subscribe", "orders", "--group", "billing"];
@@ -133,17 +132,20 @@ async fn a_reader_that_goes_away_ends_it_with_what_was_written_committed() {
     assert_eq!(subscribed(&bus, &["--count", "3", "--format", "raw"]).await.stdout, "2\n3\n4\n");
 }
 
+/// An ack deadline that a test can wait for, and that a busy machine does not miss by accident.
+const HASTY_MS: u64 = 1_000;
+
 /// A group whose messages must be acknowledged soon.
 async fn make_hasty_group(bus: &Bus) {
     let mut maker = Socket::connect(&bus.server.address, Subprotocol::Json).await;
-    let settings = Some(WantedSettings { ack_deadline_ms: Some(300), ..WantedSettings::default() });
+    let settings = Some(WantedSettings { ack_deadline_ms: Some(HASTY_MS), ..WantedSettings::default() });
     let wanted = laneway_client::wire::Subscribe { settings, ..subscribe("billing", "orders") };
     maker.subscribe_with(wanted).await.unwrap();
     maker.close().await;
 }
 
 async fn no_deadline_is_missed(bus: &Bus) {
-    tokio::time::sleep(Duration::from_millis(1_200)).await; // four deadlines: that nothing happens is no event
+    tokio::time::sleep(3 * Duration::from_millis(HASTY_MS)).await; // that nothing happens is no event
     let metrics = reqwest::get(bus.server.url("/metrics")).await.unwrap().text().await.unwrap();
     let missed = metrics.lines().find(|line| line.starts_with("laneway_deadlines_missed_total")).unwrap();
     assert_eq!(missed, "laneway_deadlines_missed_total 0");
@@ -152,17 +154,21 @@ async fn no_deadline_is_missed(bus: &Bus) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_is_slower_than_the_deadline_gets_everything_once() {
     const MANY: usize = 100;
-    let bus = Bus::new(1).await;
+    let bus = Bus::new(2).await;
     let texts: Vec<String> = (0..MANY).map(|number| format!("{number:04000}")).collect(); // more than a pipe holds
     bus.publish(0, texts.clone()).await;
+    bus.publish(1, texts.clone()).await; // waits unread behind the other partition, and must not fail for that
     make_hasty_group(&bus).await;
-    let mut running = start(&bus, &["--format", "raw", "--count", &MANY.to_string()]);
+    let mut running = start(&bus, &["--format", "raw", "--count", &(2 * MANY).to_string()]);
     let mut read = vec![running.line().await.unwrap()];
     no_deadline_is_missed(&bus).await;
     read.extend(running.rest().await);
     assert_eq!((running.ended().await, running.said().as_str()), (0, ""));
-    assert_eq!(read, texts);
-    assert_eq!(bus.committed(0).await, MANY as i64);
+    read.sort_unstable();
+    let mut all = [texts.clone(), texts].concat();
+    all.sort_unstable();
+    assert!(read == all, "{} lines", read.len());
+    assert_eq!((bus.committed(0).await, bus.committed(1).await), (MANY as i64, MANY as i64));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -215,45 +221,4 @@ async fn what_is_asked_wrongly_is_refused() {
     assert_eq!(unknown, "there is no topic nowhere (unknown_topic)");
     let away = sentence(&run_command(laneway().args(SUBSCRIBE).args(["--url", NOBODY])).await, 1);
     assert!(away.contains(NOBODY) && away.ends_with("(is `laneway serve` running there?)"), "{away}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_broker_that_is_killed_in_the_middle_costs_no_message_and_repeats_none_that_was_committed() {
-    const EACH: usize = 3_000;
-    let mut bus = Bus::new(2).await;
-    bus.publish(0, numbers(0..EACH)).await;
-    bus.publish(1, numbers(0..EACH)).await;
-    let mut running = start(&bus, &["--format", "json"]);
-    let mut seen = running.objects(500).await;
-    wait::until("a commit", async || bus.committed(0).await + bus.committed(1).await > 0).await;
-    bus.crash_and_restart().await;
-    let committed = [bus.committed(0).await, bus.committed(1).await];
-    let mut printed: [Vec<i64>; 2] = Default::default();
-    let is_whole =
-        |printed: &[Vec<i64>; 2]| printed.iter().all(|offsets| offsets.last() == Some(&(EACH as i64 - 1)));
-    while !is_whole(&printed) {
-        if seen.is_empty() {
-            seen = running.objects(1).await;
-        }
-        for object in seen.drain(..) {
-            let partition = object["partition"].as_u64().unwrap() as usize;
-            printed[partition].push(object["offset"].as_i64().unwrap());
-        }
-    }
-    running.says("the connection is back").await;
-    running.signal(Signal::SIGINT);
-    assert_eq!((running.rest().await.len(), running.ended().await), (0, 0), "{}", running.said());
-    for (partition, offsets) in printed.iter().enumerate() {
-        let mut next = 0;
-        for (place, offset) in offsets.iter().enumerate() {
-            assert!(*offset <= next, "{offset} came before {next}");
-            let is_repeated = *offset < next;
-            assert!(!is_repeated || *offset >= committed[partition], "{offset} was committed before");
-            assert!(place == 0 || *offset == offsets[place - 1] + 1 || is_repeated, "in order");
-            next = next.max(offset + 1);
-        }
-        assert_eq!(next, EACH as i64);
-        assert_eq!(bus.committed(partition as u32).await, EACH as i64);
-    }
-    assert!(running.said().contains("laneway: connection lost, trying again: "), "{}", running.said());
 }

@@ -88,6 +88,16 @@ async fn what_is_asked_wrongly_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_takes_connections_and_says_nothing_is_given_up_in_time() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}/v1/ws", silent.local_addr().unwrap());
+    let since = std::time::Instant::now();
+    let away = sentence(&run_command(laneway().args(["tail", "orders", "--url", &url])).await, 1);
+    assert!(away.contains("it took too long"), "{away}");
+    assert!(since.elapsed() < std::time::Duration::from_secs(20), "{:?}", since.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_is_killed_in_the_middle_leaves_no_gap_and_no_repetition() {
     let mut bus = Bus::new(1).await;
     bus.publish(0, numbers(0..3_000)).await;

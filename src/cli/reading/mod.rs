@@ -6,12 +6,11 @@
 mod form;
 mod output;
 
-use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
-use laneway_client::Delivery;
+use laneway_client::{Delivery, Subscription, Tail};
 
 pub(super) use self::form::Form;
 use self::output::Output;
@@ -37,15 +36,28 @@ pub(super) enum End {
 }
 
 /// What follows when a message was printed.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Settle {
     /// It is acknowledged.
     Ack,
-    /// It stays in flight. The oldest of each partition is kept, to ask for more time: a message that was only looked at
-    /// must not count as failed.
-    Keep(HashMap<u32, Delivery>),
-    /// There is nothing to settle.
+    /// Nothing: it stays in flight, or there is nothing to settle.
     Nothing,
+}
+
+/// Where messages come from.
+pub(super) trait Source: Stream<Item = Delivery> + Unpin {
+    /// What was delivered and not printed yet, and what was printed and not acknowledged, must not count as failed.
+    fn still_at_it(&self);
+}
+
+impl Source for Subscription {
+    fn still_at_it(&self) {
+        self.progress();
+    }
+}
+
+impl Source for Tail {
+    fn still_at_it(&self) {} // there is no deadline
 }
 
 /// One printing.
@@ -61,22 +73,19 @@ pub(super) struct Reading<'a> {
 
 impl Reading<'_> {
     /// Prints what comes and is wanted.
-    pub async fn print<S>(
+    pub async fn print(
         mut self,
-        stream: &mut S,
+        source: &mut impl Source,
         is_wanted: impl Fn(&Delivery) -> bool,
-    ) -> Result<End, Failure>
-    where
-        S: Stream<Item = Delivery> + Unpin,
-    {
+    ) -> Result<End, Failure> {
         let output = Output::start()?;
         while self.count != Some(0) {
-            let first = match self.next(stream).await {
+            let first = match self.next(source).await {
                 Ok(first) => first,
                 Err(end) => return Ok(end),
             };
-            let together = self.together(first, stream, &is_wanted);
-            if let Some(end) = self.put(&output, together).await? {
+            let together = self.together(first, source, &is_wanted);
+            if let Some(end) = self.put(&output, together, source).await? {
                 return Ok(end);
             }
         }
@@ -84,22 +93,22 @@ impl Reading<'_> {
     }
 
     /// The next message, or why there is none.
-    async fn next<S: Stream<Item = Delivery> + Unpin>(&self, stream: &mut S) -> Result<Delivery, End> {
+    async fn next(&self, source: &mut impl Source) -> Result<Delivery, End> {
         loop {
             tokio::select! {
                 biased; // a signal is obeyed even if messages never cease
                 () = self.signals.stopped() => return Err(End::Signal),
-                next = stream.next() => return next.ok_or(End::Stream),
-                () = tokio::time::sleep(self.progress) => self.still_at_it(&[]),
+                next = source.next() => return next.ok_or(End::Stream),
+                () = tokio::time::sleep(self.progress) => source.still_at_it(),
             }
         }
     }
 
     /// The first message and those behind it that are there already, without those that are not wanted.
-    fn together<S: Stream<Item = Delivery> + Unpin>(
+    fn together(
         &self,
         first: Delivery,
-        stream: &mut S,
+        source: &mut impl Source,
         is_wanted: impl Fn(&Delivery) -> bool,
     ) -> Vec<Delivery> {
         let most = self.count.map_or(TOGETHER_MAX, |left| left.min(TOGETHER_MAX as u64) as usize);
@@ -112,13 +121,18 @@ impl Reading<'_> {
             if together.len() >= most || bytes >= TOGETHER_BYTES_MAX {
                 break;
             }
-            next = stream.next().now_or_never().flatten();
+            next = source.next().now_or_never().flatten();
         }
         together
     }
 
     /// Prints some messages and settles those that were printed.
-    async fn put(&mut self, output: &Output, together: Vec<Delivery>) -> Result<Option<End>, Failure> {
+    async fn put(
+        &mut self,
+        output: &Output,
+        together: Vec<Delivery>,
+        source: &impl Source,
+    ) -> Result<Option<End>, Failure> {
         let (mut text, mut ends) = (Vec::new(), Vec::with_capacity(together.len()));
         for delivery in &together {
             self.form.write(delivery, &mut text);
@@ -128,43 +142,22 @@ impl Reading<'_> {
         let written = loop {
             tokio::select! {
                 written = &mut writing => break written?,
-                () = tokio::time::sleep(self.progress) => self.still_at_it(&together),
+                () = tokio::time::sleep(self.progress) => source.still_at_it(),
             }
         };
         for (delivery, end) in together.into_iter().zip(ends) {
             if end <= written.bytes {
                 self.count = self.count.map(|left| left - 1);
-                self.settle.settle(delivery);
+                match self.settle {
+                    Settle::Ack => delivery.ack(),
+                    Settle::Nothing => {}
+                }
             }
         }
         match written.error {
             None => Ok(None),
             Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Some(End::Pipe)),
             Some(error) => Err(format!("cannot write to standard output: {error}").into()),
-        }
-    }
-
-    fn still_at_it(&self, in_work: &[Delivery]) {
-        match &self.settle {
-            Settle::Ack => in_work.iter().for_each(Delivery::progress),
-            Settle::Keep(kept) => in_work.iter().chain(kept.values()).for_each(Delivery::progress),
-            Settle::Nothing => {}
-        }
-    }
-}
-
-impl Settle {
-    fn settle(&mut self, delivery: Delivery) {
-        match self {
-            Self::Ack => delivery.ack(),
-            Self::Keep(kept) => {
-                let partition = delivery.partition;
-                let is_older = |old: &Delivery| old.is_current() && old.offset < delivery.offset;
-                if !kept.get(&partition).is_some_and(is_older) {
-                    kept.insert(partition, delivery);
-                }
-            }
-            Self::Nothing => {}
         }
     }
 }

@@ -51,6 +51,11 @@ impl Book {
         true
     }
 
+    /// Whether everything that was delivered is done, up to gaps.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// How many acks wait to be told.
     pub fn fresh(&self) -> usize {
         self.fresh

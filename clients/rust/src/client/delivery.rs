@@ -244,6 +244,11 @@ impl Subscription {
         self.shared.lock().inbox.len()
     }
 
+    /// Still at work on everything that was delivered, read or not: the ack deadlines of all lanes start anew.
+    pub fn progress(&self) {
+        self.shared.with(|inbox| inbox.progress_all());
+    }
+
     /// Acks that did not count, because their lane had moved or their round was over.
     pub fn ignored_acks(&self) -> u64 {
         self.shared.lock().inbox.ignored()

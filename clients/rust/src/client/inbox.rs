@@ -330,6 +330,19 @@ impl<C> Inbox<C> {
         }
     }
 
+    /// Everything that is here is still worked on, queued or not.
+    pub fn progress_all(&mut self) {
+        let is_in_work = |lane: &Lane<C>| lane.books.get(&lane.round).is_some_and(|book| !book.is_empty());
+        let lanes = self.lanes.iter().filter(|(_, lane)| is_in_work(lane));
+        let places: Vec<Place> = lanes
+            .map(|(partition, lane)| {
+                let (partition, epoch, round) = (*partition, lane.epoch, lane.round);
+                Place { partition, epoch, round, offset: 0 }
+            })
+            .collect();
+        places.into_iter().for_each(|place| self.progress(place));
+    }
+
     /// A message has left the client's hands.
     pub fn give_back(&mut self, charge: Charge) {
         if charge.generation != self.generation {
