@@ -86,3 +86,17 @@ async fn a_broker_that_restarts_in_order_costs_no_message_and_repeats_none_that_
     let ((), committed) = tokio::join!(reading, restarting);
     conclude(&bus, running, &printed, committed).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_while_the_broker_is_away_says_that_acks_are_not_confirmed() {
+    let mut bus = Bus::new(1).await;
+    bus.publish(0, numbers(0..1)).await;
+    let mut running = Running::start(&bus, &["subscribe", "orders", "--group", "billing"]);
+    running.objects(1).await;
+    bus.server.kill().await;
+    running.says("connection lost").await;
+    running.signal(Signal::SIGINT);
+    assert_eq!((running.rest().await.len(), running.ended().await), (0, 1));
+    let said = running.said();
+    assert!(said.ends_with("not confirmed: what was printed last may be delivered again\n"), "{said}");
+}

@@ -193,3 +193,49 @@ proptest! {
         prop_assert!(credit > CREDIT.messages - CREDIT.messages / CREDIT_PARTS, "{} is left", credit);
     }
 }
+
+#[test]
+fn a_message_that_was_acknowledged_and_comes_again_is_settled_without_its_reader() {
+    let mut inbox = inbox();
+    inbox.on_batch(batch(4, 1, 0..3));
+    let held: Vec<Queued> = std::iter::from_fn(|| inbox.take()).collect();
+    assert_eq!(inbox.ack(held[0].place, None), Ok(()));
+    assert_eq!(inbox.ack(held[2].place, None), Ok(()));
+    inbox.collect(); // told, and lost with the connection
+    assert_eq!(inbox.lanes_unconfirmed(), 1);
+    inbox.reopen();
+    inbox.on_resumed(7, 4, 2);
+    let told = Tally { next: Some(1), ranges: vec![crate::wire::OffsetRange { from: 2, to: 3 }] };
+    assert_eq!(inbox.unconfirmed(), [(7, 4, 1, told.clone())]);
+    inbox.on_batch(batch(4, 2, 0..3));
+    assert_eq!(taken(&mut inbox), [(2, 1)], "the others are done");
+    assert!(
+        matches!(&inbox.collect()[0], Outgoing::Ack { round: 2, tally, .. } if *tally == told),
+        "and are told in the new round"
+    );
+    inbox.on_confirmed(7, 3, &told);
+    assert_eq!(inbox.lanes_unconfirmed(), 1, "of another epoch");
+    inbox.on_confirmed(7, 4, &told);
+    assert_eq!(inbox.lanes_unconfirmed(), 0);
+    inbox.on_batch(batch(4, 3, 0..1));
+    assert_eq!(taken(&mut inbox), [(3, 0)], "a broker that sends what it has confirmed means it");
+}
+
+#[test]
+fn progress_is_told_for_lanes_with_something_in_work() {
+    let mut inbox = inbox();
+    inbox.progress_all();
+    assert!(inbox.collect().is_empty(), "nothing was delivered");
+    inbox.on_batch(batch(4, 1, 0..1));
+    inbox.progress_all();
+    inbox.progress_all();
+    assert!(matches!(
+        inbox.collect().make_contiguous(),
+        [Outgoing::Progress { partition: 7, epoch: 4, round: 1 }]
+    ));
+    let held = inbox.take().unwrap();
+    assert_eq!(inbox.ack(held.place, None), Ok(()));
+    inbox.collect();
+    inbox.progress_all();
+    assert!(inbox.collect().is_empty(), "all is done");
+}
