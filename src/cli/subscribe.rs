@@ -85,7 +85,7 @@ impl Subscribe {
         match client.close().await.lanes {
             0 => Ok(()),
             lanes => Err(format!(
-                "the last acks of {lanes} lanes are not confirmed: what was printed last may be delivered again"
+                "acks are not confirmed (lanes: {lanes}): what was printed last may be delivered again"
             )
             .into()),
         }

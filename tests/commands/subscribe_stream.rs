@@ -98,5 +98,8 @@ async fn ctrl_c_while_the_broker_is_away_says_that_acks_are_not_confirmed() {
     running.signal(Signal::SIGINT);
     assert_eq!((running.rest().await.len(), running.ended().await), (0, 1));
     let said = running.said();
-    assert!(said.ends_with("not confirmed: what was printed last may be delivered again\n"), "{said}");
+    assert!(
+        said.ends_with("acks are not confirmed (lanes: 1): what was printed last may be delivered again\n"),
+        "{said}"
+    );
 }
