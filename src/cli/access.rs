@@ -10,6 +10,7 @@ use laneway_client::Admin;
 use laneway_client::admin::{AdminError, DEFAULT_URL};
 
 use super::{Failure, print_json};
+use crate::cli::output::println;
 
 /// The broker.
 #[derive(Debug, Args)]

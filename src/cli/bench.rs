@@ -8,6 +8,7 @@ use super::{Failure, print_json};
 use crate::bench::Schedule;
 use crate::bench::database::Database;
 use crate::bench::rounds::{self, Figures, Progress};
+use crate::cli::output::println;
 
 #[derive(Debug, Args)]
 pub(super) struct Bench {

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use super::Failure;
 use super::access::{Access, print_table};
 use super::dead_each::Which;
+use crate::cli::output::println;
 
 /// Characters of a reason in a table.
 const REASON_CHARS: usize = 60;

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::Failure;
 use super::access::{Access, ask};
+use crate::cli::output::println;
 
 /// Ids that a sentence names.
 const NAMED_MAX: usize = 10;

@@ -8,6 +8,7 @@ use laneway_client::Admin;
 use laneway_client::admin::DEFAULT_URL;
 
 use super::{Failure, print_json};
+use crate::cli::output::println;
 use crate::doctor::{BrokerFacts, Expected, Facts, Finding, Plan, Trouble, Verdict, findings};
 use crate::postgres::{Look, default_data_dir, look};
 use crate::store::examine::Examination;

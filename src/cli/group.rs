@@ -8,6 +8,7 @@ use laneway_client::{Admin, admin::AdminError};
 use super::Failure;
 use super::access::{Access, ask, print_table};
 use super::{lane, place};
+use crate::cli::output::println;
 
 #[derive(Debug, Args)]
 pub(super) struct Group {

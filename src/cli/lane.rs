@@ -7,6 +7,7 @@ use laneway_client::group_api::{LaneDescription, LaneQuery};
 
 use super::Failure;
 use super::access::{Access, print_table};
+use crate::cli::output::println;
 
 #[derive(Debug, Args)]
 pub(super) struct Lane {

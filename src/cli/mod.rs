@@ -12,6 +12,7 @@ mod doctor;
 mod group;
 mod lane;
 mod news;
+mod output;
 mod place;
 mod publish;
 mod reading;
@@ -29,6 +30,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use config_file::ParseError;
+use output::println;
 
 /// A partitioned message bus on the PostgreSQL you already run.
 #[derive(Debug, Parser)]

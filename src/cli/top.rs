@@ -14,6 +14,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::Failure;
 use super::access::{Access, print_table};
+use crate::cli::output::println;
 use crate::limits::TOP_INTERVAL_MIN;
 use crate::top::draw::{Pane, Screen, Status, draw, life, per_second};
 use crate::top::model::{Sort, View};

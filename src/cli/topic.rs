@@ -8,6 +8,7 @@ use laneway_client::topic::{
 
 use super::Failure;
 use super::access::{Access, ask, print_table};
+use crate::cli::output::println;
 
 #[derive(Debug, Args)]
 pub(super) struct Topic {

@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::access::print_table;
 use super::signals::Signals;
 use super::{Failure, print_json};
+use crate::cli::output::println;
 use crate::verify::report::Report;
 use crate::verify::settings::parse_faults;
 use crate::verify::{FaultKind, Progress, VerifySettings};

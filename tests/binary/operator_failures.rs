@@ -1,5 +1,7 @@
 //! Every operator command when it is asked wrongly, when the broker is away, and when the broker goes in the middle.
 
+use std::process::Stdio;
+
 use laneway_client::wire::Subprotocol;
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -7,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::dead_letters::give_up;
-use crate::harness::process::{laneway, run};
+use crate::harness::process::{laneway, run, said};
 use crate::harness::socket::Socket;
 use crate::harness::{Server, TestDatabase, wait};
 use crate::topics::sentence;
@@ -200,5 +202,19 @@ async fn during_a_restart_a_command_succeeds_or_says_why_not() {
     for args in commands(letters) {
         let said = run(&with_url(&args, &url)).await;
         assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{args:?}: {}", said.stdout);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_has_gone_away_ends_a_command_without_a_panic() {
+    let database = TestDatabase::new().await;
+    let server = Server::on_database(&database.url).await;
+    for args in [&["topic", "list"][..], &["topic", "list", "--json"], &["lane", "list"]] {
+        let mut command = laneway();
+        command.args(args).args(["--url", &format!("ws://{}/v1/ws", server.address)]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take()); // as `| head -0` does
+        let said = said(child.wait_with_output().await.unwrap());
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{args:?}");
     }
 }

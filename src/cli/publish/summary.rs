@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::input::place;
 use crate::cli::access::print_table;
+use crate::cli::output::println;
 
 /// The messages of one partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
