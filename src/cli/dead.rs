@@ -105,7 +105,11 @@ fn print_list(list: &DeadLetterList) {
 fn print_detail(letter: &DeadLetter) {
     let DeadLetter { id, topic, partition, offset, group, attempts, .. } = letter;
     println!("dead letter {id}: topic {topic}, partition {partition}, offset {offset}");
-    println!("  given up by group {group} after {attempts} attempts, {}: {}", letter.dead_at, letter.reason);
+    let plural = if *attempts == 1 { "" } else { "s" };
+    println!(
+        "  given up by group {group} after {attempts} attempt{plural}, {}: {}",
+        letter.dead_at, letter.reason
+    );
     println!("  published {}, trace {}", letter.published_at, letter.trace_id);
     if let Some(key) = &letter.key {
         println!("  key {key}");

@@ -181,9 +181,10 @@ fn print_settings(group: &GroupDescription) {
     let settings = &group.settings;
     println!("group {} of topic {}, made {}", group.group, group.topic, group.created_at);
     println!(
-        "  ack within {} ms, at most {} attempts, then {}",
+        "  ack within {} ms, at most {} attempt{}, then {}",
         settings.ack_deadline_ms,
         settings.max_attempts,
+        if settings.max_attempts == 1 { "" } else { "s" },
         settings.on_failure.as_str()
     );
     println!(

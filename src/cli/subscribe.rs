@@ -13,6 +13,8 @@ use super::{Failure, news, place};
 
 /// What is accepted at once: enough to keep a pipe busy, little enough to hold in memory.
 const CREDIT: (u32, u64) = (4_000, 8 << 20);
+/// How long lanes wait for a command that has vanished: a restart of a broker fits in, and nobody waits long at a terminal.
+const RESUME_GRACE: Duration = Duration::from_secs(5);
 /// Lanes are told three times per ack deadline that their messages are still in work.
 const PROGRESS_PARTS: u32 = 3;
 
@@ -53,7 +55,8 @@ pub(super) struct Subscribe {
 impl Subscribe {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let signals = Signals::watch()?;
-        let options = Options { name: Some("laneway subscribe".to_owned()), ..Options::default() };
+        let name = Some("laneway subscribe".to_owned());
+        let options = Options { name, resume_grace: RESUME_GRACE, ..Options::default() };
         let Some(client) = signals.unless(news::connect(&self.address, options)).await.transpose()? else {
             return Ok(());
         };

@@ -21,3 +21,4 @@ mod publish_stream;
 mod subscribe;
 mod subscribe_stream;
 mod tail;
+mod tour;

@@ -47,6 +47,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch}
 use rustls::ClientConfig;
 
 use crate::tls::{self, Extra};
+use crate::wire::bounds::WEBSOCKET_PATH;
 use crate::wire::{Limits, NewMessage, Start};
 use check::TopicFacts;
 use connection::Connection;
@@ -121,8 +122,8 @@ impl Client {
     /// Connects, and comes back by itself from then on. The brokers of `options.more_urls` are tried if the first does not
     /// answer.
     pub async fn connect(url: &str, options: Options) -> Result<Self, Error> {
-        let urls: Vec<String> =
-            std::iter::once(url.to_owned()).chain(options.more_urls.iter().cloned()).collect();
+        let urls = std::iter::once(url).chain(options.more_urls.iter().map(String::as_str));
+        let urls: Vec<String> = urls.map(socket_url).collect();
         let extra = Extra { file: options.ca_file.as_deref(), pem: options.ca_pem.as_deref() };
         let tls = tls::config(urls.iter().map(String::as_str), extra)?;
         let topics = Arc::new(Topics::new(&urls, &tls)?);
@@ -283,6 +284,19 @@ impl Inner {
     }
 }
 
+/// The address of the socket, also if that of the HTTP API is given: both are on one port. What is no address stays as it is, for
+/// whoever tries it to say so.
+fn socket_url(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let scheme = match scheme {
+        "http" => "ws",
+        "https" => "wss",
+        _ => return url.to_owned(),
+    };
+    let host = rest.split('/').next().unwrap_or(rest);
+    format!("{scheme}://{host}{WEBSOCKET_PATH}")
+}
+
 /// The first broker that answers, and its place in the list.
 async fn first_link(
     urls: &[String],
@@ -299,4 +313,18 @@ async fn first_link(
         }
     }
     Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_the_http_api_leads_to_the_socket() {
+        assert_eq!(socket_url("http://127.0.0.1:7420"), "ws://127.0.0.1:7420/v1/ws");
+        assert_eq!(socket_url("https://bus.example/"), "wss://bus.example/v1/ws");
+        for given in ["ws://127.0.0.1:7420/v1/ws", "wss://bus.example/behind/a/proxy", "nonsense"] {
+            assert_eq!(socket_url(given), given);
+        }
+    }
 }
