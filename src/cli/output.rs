@@ -1,4 +1,4 @@
-//! Standard output of commands. A reader that has gone away (`| head -1`) ends a command; it is no reason to panic.
+//! Standard output of commands. A reader that has gone away (`| head -1`) is no reason to panic.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write as _};
@@ -15,15 +15,14 @@ macro_rules! println {
 }
 pub(crate) use println;
 
-/// Prints a line. Nobody is left to tell if that fails: then the command is over.
+/// Prints a line. If nobody reads it any more, the command goes on to its end: its exit code still says how it went.
 pub(crate) fn line(text: Arguments<'_>) {
-    if let Err(error) = writeln!(std::io::stdout(), "{text}") {
-        exit(match error.kind() {
-            ErrorKind::BrokenPipe => 0, // whoever asked has read enough
-            _ => {
-                eprintln!("laneway: cannot write the answer: {error}");
-                1
-            }
-        });
+    match writeln!(std::io::stdout(), "{text}") {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        Err(error) => {
+            eprintln!("laneway: cannot write the answer: {error}");
+            exit(1);
+        }
     }
 }

@@ -7,7 +7,7 @@ use laneway_client::admin::AdminError;
 use laneway_client::{Client, ErrorCode, Options, Start};
 
 use super::access::Address;
-use super::reading::{End, Form, Reading, Settle};
+use super::reading::{End, Form, Reading, Settle, pace};
 use super::signals::Signals;
 use super::{Failure, news, place};
 
@@ -77,7 +77,7 @@ impl Subscribe {
         let deadline = Duration::from_millis(subscription.settings().ack_deadline_ms);
         let settle = if self.no_ack { Settle::Nothing } else { Settle::Ack };
         let (form, count) = (Form::or_default(self.format), self.count);
-        let reading = Reading { form, count, settle, progress: deadline / PROGRESS_PARTS, signals };
+        let reading = Reading { form, count, settle, progress: pace(deadline / PROGRESS_PARTS), signals };
         match reading.print(&mut subscription, |_| true).await? {
             End::Count | End::Signal | End::Pipe => {}
             End::Stream => {

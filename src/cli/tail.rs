@@ -7,7 +7,7 @@ use laneway_client::{Client, Delivery, Options, Start};
 use uuid::Uuid;
 
 use super::access::Address;
-use super::reading::{End, Form, Reading, Settle};
+use super::reading::{End, Form, Reading, Settle, pace};
 use super::signals::Signals;
 use super::{Failure, news, place};
 
@@ -65,7 +65,7 @@ impl Tail {
         let Some(tail) = signals.unless(tailing.into_future()).await else { return Ok(()) };
         let mut tail = tail?;
         let (form, count, settle) = (Form::or_default(self.format), self.count, Settle::Nothing);
-        let reading = Reading { form, count, settle, progress: PROGRESS, signals };
+        let reading = Reading { form, count, settle, progress: pace(PROGRESS), signals };
         match reading.print(&mut tail, |message| self.is_wanted(message)).await? {
             End::Count | End::Signal | End::Pipe => Ok(()),
             End::Stream => Err(tail.error().map_or("the stream has ended".into(), Into::into)),

@@ -27,6 +27,8 @@ struct Heartbeat {
     broker_id: Option<BrokerId>,
     /// When the first of the others expires if it is not heard of, as the last heartbeat saw it.
     first_expiry_at: Option<Instant>,
+    /// When the last heartbeat succeeded.
+    beat_at: Option<Instant>,
     /// Since when every heartbeat has succeeded.
     steady_since: Option<Instant>,
     beats: u32,
@@ -48,6 +50,7 @@ pub async fn run(
         connection: None,
         broker_id: None,
         first_expiry_at: None,
+        beat_at: None,
         steady_since: None,
         beats: 0,
     };
@@ -59,10 +62,15 @@ pub async fn run(
         let failure = match beat.await {
             Ok(Ok(())) => {
                 stop.run_until_cancelled(heartbeat.until_expiry(ttl / HEARTBEATS_PER_TTL)).await;
-                if let Ok(Err(error)) = tokio::time::timeout(ttl / HEARTBEATS_PER_TTL, heartbeat.bury()).await
-                {
-                    tracing::warn!(%error, "silent brokers could not be buried; the next heartbeat tries again");
-                }
+                let failure = match tokio::time::timeout(ttl / HEARTBEATS_PER_TTL, heartbeat.bury()).await {
+                    Ok(Ok(())) => continue,
+                    Ok(Err(error)) => error.to_string(),
+                    Err(_) => "no answer in time".to_owned(),
+                };
+                tracing::warn!(
+                    error = failure,
+                    "silent brokers could not be buried; the next heartbeat tries again"
+                );
                 continue;
             }
             Ok(Err(error)) => error.to_string(),
@@ -87,7 +95,13 @@ impl Heartbeat {
             connection = self.store.dedicated(Role::Heartbeat).await?;
             self.renew(&connection).await?;
         }
-        self.steady_since.get_or_insert_with(Instant::now);
+        // Whoever was frozen has been silent itself, even if no heartbeat has failed.
+        let now = Instant::now();
+        if self.beat_at.is_some_and(|last| now - last > self.ttl / 2) {
+            self.steady_since = None;
+        }
+        self.beat_at = Some(now);
+        self.steady_since.get_or_insert(now);
         self.beats = self.beats.wrapping_add(1);
         self.connection = Some(connection);
         Ok(())
@@ -131,6 +145,7 @@ impl Heartbeat {
                 Renewal::Buried => {
                     tracing::warn!(broker = %broker_id, "this broker was buried: its lanes are lost, it begins anew");
                     self.broker_id = None;
+                    self.steady_since = None;
                     self.keeper.lost();
                 }
             }

@@ -81,6 +81,8 @@ pub(super) struct Findings {
     pub odd_acks_confirmed: Vec<String>,
     /// Codes that told a consumer not to come back.
     pub closes_not_retryable: Vec<u16>,
+    /// Producers whose publishes were not answered in the end.
+    pub producers_unsettled: usize,
 }
 
 /// What all consumers share.
@@ -340,7 +342,8 @@ impl Consumer {
         if waiting.is_odd {
             self.scene.findings.lock().odd_acks += 1;
         } else if error.class == Class::Refused {
-            self.note(Event::Fenced { lane: waiting.lane, term: waiting.term });
+            let Waiting { lane, term, ranges, .. } = waiting;
+            self.note(Event::AckRefused { lane, term, ranges, fenced: error.code == ErrorCode::LeaseLost });
         }
         Ok(Vec::new())
     }

@@ -49,8 +49,8 @@ pub enum Event {
     /// An ack was confirmed: it is durable. `during` is the term that the lane had by then: a resume begins a new round, in which
     /// acks of the one before still count.
     Confirmed { lane: LaneId, term: Term, during: Term, ranges: Ranges, committed: i64 },
-    /// An ack was refused, because the lane is held by somebody else, or in a later round.
-    Fenced { lane: LaneId, term: Term },
+    /// An ack was refused: the lane is held by somebody else (`fenced`), or the round has ended.
+    AckRefused { lane: LaneId, term: Term, ranges: Ranges, fenced: bool },
     /// A reader without a group has seen messages of a partition.
     Tailed { partition: u32, reader: usize, messages: Vec<Sight> },
     /// A fault began. The number of the broker that it struck, if it was one.

@@ -42,6 +42,8 @@ struct Load {
     producers: JoinSet<()>,
     consumers: JoinSet<()>,
     orders: Vec<mpsc::Sender<Order>>,
+    /// Producers that had no answer in the end.
+    unsettled: usize,
 }
 
 /// Makes a run and judges it. The stage is taken down whatever happens.
@@ -87,7 +89,7 @@ async fn perform(
         .await?;
     heal(stage).await?;
     watch.during("draining", load.drain(stage)).await?;
-    let findings = load.stop().await;
+    let findings = load.stop().await?;
     let truth = Truth::read(&stage.store).await?;
     let probes = watch.during("playing scenes", Probes::play(stage, findings, rate_before)).await;
     let history = recorder.take();
@@ -133,7 +135,7 @@ impl Load {
             orders.push(sender);
         }
         consumers.spawn(Reader::new(0, seed ^ 0x3000, scene.clone()).run());
-        Self { scene, enough, producers, consumers, orders }
+        Self { scene, enough, producers, consumers, orders, unsettled: 0 }
     }
 
     /// No more messages; waits until all are settled and committed by every group, or for as long as anybody should.
@@ -146,19 +148,25 @@ impl Load {
             }
             Ok::<(), VerifyError>(())
         };
-        if let Ok(settled) = tokio::time::timeout_at(deadline.into(), settling).await {
-            settled?;
+        match tokio::time::timeout_at(deadline.into(), settling).await {
+            Ok(settled) => settled?,
+            Err(_) => self.unsettled = self.producers.len(), // somebody's publishes are not answered, long after all was healed
         }
+        self.producers.shutdown().await;
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
         while Instant::now() < deadline && !is_drained(stage).await? {
             tokio::time::sleep(LOOK_PAUSE).await;
         }
         Ok(())
     }
 
-    async fn stop(mut self) -> Findings {
+    async fn stop(mut self) -> Result<Findings, VerifyError> {
         self.scene.stop.cancel();
-        while self.consumers.join_next().await.is_some() {}
-        std::mem::take(&mut *self.scene.findings.lock())
+        while let Some(ended) = self.consumers.join_next().await {
+            ended.map_err(|error| VerifyError::Panicked(error.to_string()))?;
+        }
+        let findings = std::mem::take(&mut *self.scene.findings.lock());
+        Ok(Findings { producers_unsettled: self.unsettled, ..findings })
     }
 }
 

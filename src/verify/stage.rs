@@ -46,12 +46,21 @@ impl Stage {
         cluster.start().await?;
         let store = Store::new(DatabaseSettings::new(cluster.url()))?;
         let mut stage = Self { cluster, brokers: Vec::new(), store, directory };
-        for number in 0..settings.brokers {
-            let broker = stage.broker(number).await?;
-            stage.brokers.push(broker);
+        match stage.furnish(settings.brokers).await {
+            Ok(()) => Ok(stage),
+            Err(error) => {
+                stage.close().await?; // nothing of ours stays behind
+                Err(error)
+            }
         }
-        stage.make_topics().await?;
-        Ok(stage)
+    }
+
+    async fn furnish(&mut self, brokers: usize) -> Result<(), VerifyError> {
+        for number in 0..brokers {
+            let broker = self.broker(number).await?;
+            self.brokers.push(broker);
+        }
+        self.make_topics().await
     }
 
     async fn broker(&self, number: usize) -> Result<Broker, VerifyError> {

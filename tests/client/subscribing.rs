@@ -135,6 +135,20 @@ async fn what_cannot_be_subscribed_is_refused_with_its_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_is_deleted_under_its_members_ends_their_streams_with_the_reason() {
+    let bus = Bus::new(1).await;
+    bus.fill(0, 0..1).await;
+    let client = bus.client().await;
+    let mut subscription = client.subscribe("orders", "billing").await.unwrap();
+    next(&mut subscription).await.ack();
+    let admin = laneway_client::Admin::new(&bus.url()).unwrap();
+    admin.delete_group_with_members("orders", "billing").await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, subscription.next()).await.expect("the stream ends");
+    assert!(ended.is_none());
+    assert_eq!(subscription.error().and_then(|error| error.code()), Some(ErrorCode::UnknownGroup));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_fails_for_good_is_skipped_if_the_group_says_so() {
     let bus = Bus::new(1).await;
     bus.fill(0, 0..3).await;

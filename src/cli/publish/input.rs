@@ -77,8 +77,9 @@ impl Input {
         self.parts.recv().await
     }
 
-    /// What was read already, without waiting for more.
+    /// What was read already. Nothing more is read from then on.
     pub fn rest(&mut self) -> Option<Part> {
+        self.parts.close();
         self.parts.try_recv().ok()
     }
 }

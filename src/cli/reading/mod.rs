@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use laneway_client::{Delivery, Subscription, Tail};
+use tokio::time::Interval;
 
 pub(super) use self::form::Form;
 use self::output::Output;
@@ -66,9 +67,16 @@ pub(super) struct Reading<'a> {
     /// How many; all if it is not said.
     pub count: Option<u64>,
     pub settle: Settle,
-    /// How often lanes are told that their messages are still in work.
-    pub progress: Duration,
+    /// When lanes are told that their messages are still in work; see [`pace`].
+    pub progress: Interval,
     pub signals: &'a Signals,
+}
+
+/// Every so often, however much comes between.
+pub(super) fn pace(every: Duration) -> Interval {
+    let mut pace = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
+    pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    pace
 }
 
 impl Reading<'_> {
@@ -93,13 +101,13 @@ impl Reading<'_> {
     }
 
     /// The next message, or why there is none.
-    async fn next(&self, source: &mut impl Source) -> Result<Delivery, End> {
+    async fn next(&mut self, source: &mut impl Source) -> Result<Delivery, End> {
         loop {
             tokio::select! {
                 biased; // a signal is obeyed even if messages never cease
                 () = self.signals.stopped() => return Err(End::Signal),
+                _ = self.progress.tick() => source.still_at_it(), // also while messages never cease
                 next = source.next() => return next.ok_or(End::Stream),
-                () = tokio::time::sleep(self.progress) => source.still_at_it(),
             }
         }
     }
@@ -142,7 +150,7 @@ impl Reading<'_> {
         let written = loop {
             tokio::select! {
                 written = &mut writing => break written?,
-                () = tokio::time::sleep(self.progress) => source.still_at_it(),
+                _ = self.progress.tick() => source.still_at_it(),
             }
         };
         for (delivery, end) in together.into_iter().zip(ends) {

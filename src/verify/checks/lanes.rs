@@ -28,7 +28,11 @@ impl Counts {
             duplicated_after_ack: repeated_after_ack(evidence).len(),
             order_violations: disorder(evidence).len(),
             overlaps: overlaps(evidence).len(),
-            fenced: evidence.history.events().filter(|event| matches!(event, Event::Fenced { .. })).count(),
+            fenced: evidence
+                .history
+                .events()
+                .filter(|event| matches!(event, Event::AckRefused { fenced: true, .. }))
+                .count(),
         }
     }
 }
@@ -85,7 +89,7 @@ pub(super) fn one_owner(evidence: Evidence<'_>) -> Verdict {
 pub(super) fn zombies_fenced(evidence: Evidence<'_>) -> Verdict {
     let mut newest: HashMap<LaneId, i64> = HashMap::new();
     let mut late: HashMap<(LaneId, Term, &Ranges), i64> = HashMap::new();
-    let (mut accepted, mut fenced) = (Vec::new(), 0);
+    let (mut accepted, mut seen) = (Vec::new(), 0);
     for event in evidence.history.events() {
         match event {
             Event::Granted { lane, term: (epoch, _), .. } => {
@@ -103,11 +107,11 @@ pub(super) fn zombies_fenced(evidence: Evidence<'_>) -> Verdict {
                         .push(format!("{lane:?}: an ack of {term:?} was accepted after epoch {epoch} began"));
                 }
             }
-            Event::Fenced { .. } => fenced += 1,
+            Event::AckRefused { fenced, .. } => seen += usize::from(*fenced),
             _ => {}
         }
     }
-    Verdict::of(fenced > 0 && evidence.history.had(FREEZES), accepted)
+    Verdict::of(seen > 0 && evidence.history.had(FREEZES), accepted)
 }
 
 pub(super) fn committed_rises(evidence: Evidence<'_>) -> Verdict {
@@ -225,6 +229,10 @@ pub(super) fn one_clock(evidence: Evidence<'_>) -> Verdict {
 
 pub(super) fn never_stuck(evidence: Evidence<'_>) -> Verdict {
     let mut stuck = Vec::new();
+    if evidence.probes.producers_unsettled > 0 {
+        let count = evidence.probes.producers_unsettled;
+        stuck.push(format!("{count} producers have no answer, long after everything was healed"));
+    }
     let partitions: Vec<u32> = {
         let mut all: Vec<u32> = evidence.truth.messages.keys().map(|(partition, _)| *partition).collect();
         all.dedup();

@@ -46,7 +46,7 @@ impl Case {
         events.extend((0..4).map(|offset| Event::Stored { value: value(offset), offset }));
         events.push(Event::Refused { value: Value { producer: 1_000, ..value(0) } });
         events.push(Event::Tailed { partition: 0, reader: 0, messages: (0..4).map(sight).collect() });
-        events.push(Event::Fenced { lane: LANE, term: (1, 1) });
+        events.push(Event::AckRefused { lane: LANE, term: (1, 1), ranges: vec![(3, 4)], fenced: true });
         for group in 0..GROUPS.len() {
             let lane = LaneId { group, partition: 0 };
             events.extend([
@@ -246,6 +246,7 @@ fn promise_13_knows_that_a_resume_lets_acks_of_the_round_before_count() {
 #[test]
 fn promise_16_sees_a_lane_that_is_not_drained() {
     breaks(16, &Case::good().committed(3));
+    breaks(16, &Case::good().changed(|case| case.probes.producers_unsettled = 1));
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub struct Probes {
     pub odd_acks_confirmed: Vec<String>,
     /// Close codes that told a consumer not to come back.
     pub closes_not_retryable: Vec<u16>,
+    /// Producers whose publishes were not answered in the end.
+    pub producers_unsettled: usize,
 }
 
 /// What a scene ends with: the violations it saw, or why it could not be played, which is a violation too.
@@ -46,6 +48,7 @@ impl Probes {
             odd_acks: findings.odd_acks,
             odd_acks_confirmed: findings.odd_acks_confirmed,
             closes_not_retryable: findings.closes_not_retryable,
+            producers_unsettled: findings.producers_unsettled,
             ..Self::default()
         };
         let mut figures = BTreeMap::new();

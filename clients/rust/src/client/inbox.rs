@@ -306,6 +306,14 @@ impl<C> Inbox<C> {
             return false;
         }
         Self::tell(place.partition, lane, &mut self.out);
+        // Why: another copy of it was acknowledged. The broker would not end the round for a message that is done.
+        if lane.unconfirmed.covers(place.offset) {
+            if let Some(book) = lane.books.get_mut(&place.round) {
+                book.ack(place.offset);
+            }
+            self.urgency = self.urgency.max(Urgency::Soon);
+            return true;
+        }
         lane.void_from.insert(place.round, place.offset);
         while lane.void_from.len() > ROUNDS_REMEMBERED {
             lane.void_from.pop_first();

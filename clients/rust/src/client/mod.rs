@@ -33,6 +33,7 @@ mod link;
 pub mod options;
 mod owner;
 pub mod publisher;
+mod reader;
 mod readers;
 mod reroute;
 pub mod run;

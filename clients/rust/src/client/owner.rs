@@ -248,18 +248,23 @@ impl Owner {
                 return Parting::Silent;
             }
             if closed_at.is_none() && self.is_drained(now) {
-                link.outgoing.send(ToWriter::Close).await.ok(); // a writer that is gone is noticed by the reader
+                // A writer that is gone is noticed by the reader; one that is stuck gets no last word in.
+                link.outgoing.try_send(ToWriter::Close).ok();
                 closed_at = Some(now + CLOSE_TIMEOUT);
             }
             if closed_at.is_some_and(|until| now >= until) {
                 return Parting::Done;
             }
-            if now >= sent_at + heartbeat && closed_at.is_none() {
+            if now >= sent_at + heartbeat && closed_at.is_none() && !is_blocked {
                 self.out.push_back(ClientFrame::Heartbeat);
                 continue;
             }
-            let due =
-                [Some(sent_at + heartbeat), closed_at, self.publisher.on_time(now), self.readers.wake_at()];
+            // While nothing can be sent, what is due waits for room, and not for a moment that has passed.
+            let can_send = !is_blocked && closed_at.is_none();
+            let beat_at = can_send.then_some(sent_at + heartbeat);
+            let readers_at = self.readers.wake_at(self.leaving.is_none()).filter(|_| can_send);
+            let silent_at = Some(heard_at + heartbeat * HEARTBEATS_MISSED_MAX);
+            let due = [beat_at, readers_at, closed_at, self.publisher.on_time(now), silent_at];
             let wake_at = due.into_iter().flatten().fold(now + SLEEP_MAX, Instant::min);
             tokio::select! {
                 biased; // see the module
@@ -272,6 +277,11 @@ impl Owner {
                     };
                     match ended {
                         Some(_) if closed_at.is_some() => return Parting::Done,
+                        Some(Parting::NewSession) => {
+                            // The old one says goodbye: nobody waits for it to be resumed.
+                            link.outgoing.try_send(ToWriter::Close).ok();
+                            return Parting::NewSession;
+                        }
                         Some(parting) => return parting,
                         None => {}
                     }

@@ -8,63 +8,21 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
-
 use super::book::Tally;
 use super::confirmations::{Asked, Confirmations};
 use super::delivery::{Confirm, Shared, refuse};
 use super::error::Error;
 use super::inbox::{Outgoing, Place, Urgency};
+pub(super) use super::reader::{NewReader, Opened, Wanted};
+use super::reader::{Phase, Reader};
 use crate::error_code::{Class, ErrorCode};
 use crate::wire::{
-    Ack, ClientFrame, Credit, CreditGrant, ErrorFrame, GroupSettings, Limits, Nack, Progress, ResumeOutcome,
-    ResumeReport, Start, Subscribe, Subscribed, Tail, Tailing, Unsubscribe, Untail,
+    Ack, ClientFrame, Credit, CreditGrant, ErrorFrame, Limits, Nack, Progress, ResumeOutcome, ResumeReport,
+    Subscribed, Tailing, Unsubscribe, Untail,
 };
 
-/// Partitions of a tail that go on by one tail each; more go on together, from the oldest of their positions.
-const TAILS_APART_MAX: usize = 32;
 /// Pause before a refused subscribe is tried again, if it may be.
 const ASK_PAUSE: Duration = Duration::from_millis(500);
-
-/// What a reader wants.
-#[derive(Debug, Clone)]
-pub(super) enum Wanted {
-    Group(Subscribe),
-    Tail(Tail),
-}
-
-/// What a reader gets when it is open.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Opened {
-    Group { settings: GroupSettings, partitions: u32 },
-    Tail,
-}
-
-/// A reader that somebody asks for.
-#[derive(Debug)]
-pub(super) struct NewReader {
-    pub shared: Arc<Shared>,
-    pub wanted: Wanted,
-    pub reply: oneshot::Sender<Result<Opened, Error>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// To be asked for, not before the moment.
-    Wanted(Instant),
-    Asked,
-    Open,
-    Leaving,
-}
-
-#[derive(Debug)]
-struct Reader {
-    shared: Arc<Shared>,
-    wanted: Wanted,
-    reply: Option<oneshot::Sender<Result<Opened, Error>>>,
-    numbers: Vec<u32>,
-    phase: Phase,
-}
 
 /// What an error frame was about.
 #[derive(Debug, PartialEq, Eq)]
@@ -92,8 +50,14 @@ impl Readers {
     pub fn open(&mut self, new: NewReader, now: Instant) {
         self.next_key += 1;
         let NewReader { shared, wanted, reply } = new;
-        let reader =
-            Reader { shared, wanted, reply: Some(reply), numbers: vec![], phase: Phase::Wanted(now) };
+        let reader = Reader {
+            shared,
+            wanted,
+            reply: Some(reply),
+            numbers: vec![],
+            phase: Phase::Wanted(now),
+            asked_before: false,
+        };
         self.readers.insert(self.next_key, reader);
     }
 
@@ -106,6 +70,12 @@ impl Readers {
     pub fn lanes_unconfirmed(&self) -> usize {
         let of = |reader: &Reader| reader.shared.with(|inbox| inbox.lanes_unconfirmed());
         self.readers.values().map(of).sum()
+    }
+
+    /// Those of readers that stay.
+    fn lanes_at_stake(&self) -> usize {
+        let staying = self.readers.values().filter(|reader| reader.phase != Phase::Leaving);
+        staying.map(|reader| reader.shared.with(|inbox| inbox.lanes_unconfirmed())).sum()
     }
 
     /// Acks that were refused so far: their lanes had moved.
@@ -191,7 +161,7 @@ impl Readers {
     }
 
     pub fn on_error(&mut self, error: &ErrorFrame, now: Instant) -> Verdict {
-        let Some(id) = error.id else { return Verdict::NotOurs };
+        let Some(id) = error.id else { return self.on_error_without_id(error, now) };
         if let Some(refused) = self.confirmations.on_error(error, now) {
             if let Some(asked) = refused {
                 self.on_ack_refused(&asked);
@@ -202,12 +172,33 @@ impl Readers {
         let Some(reader) = self.readers.get_mut(&key) else { return Verdict::Settled };
         let first_time = reader.reply.is_some();
         match (error.code, error.class) {
-            (ErrorCode::AlreadySubscribed, _) if !first_time => return Verdict::NewSession,
+            // Its first subscribe had arrived, and the answer was lost with the connection.
+            (ErrorCode::AlreadySubscribed, _) if !first_time || reader.asked_before => {
+                return Verdict::NewSession;
+            }
             (_, Class::Retry | Class::Unknown) => {
                 let pause = error.retry_after_ms.map_or(ASK_PAUSE, Duration::from_millis);
                 reader.phase = Phase::Wanted(now + pause);
             }
             (_, Class::Refused | Class::Fatal) => self.refuse_reader(key, error.into()),
+        }
+        Verdict::Settled
+    }
+
+    /// The broker has ended a whole subscription by itself: its group or topic is gone, or it could not be taken over.
+    fn on_error_without_id(&mut self, error: &ErrorFrame, now: Instant) -> Verdict {
+        let whole = error.subscription.filter(|_| error.partition.is_none());
+        let Some(key) = whole.and_then(|number| self.numbers.get(&number).copied()) else {
+            return Verdict::NotOurs;
+        };
+        match error.class {
+            Class::Refused | Class::Fatal => self.refuse_reader(key, error.into()),
+            Class::Retry | Class::Unknown => {
+                self.numbers.retain(|_, of| *of != key);
+                if let Some(reader) = self.readers.get_mut(&key) {
+                    reader.on_reset(now + error.retry_after_ms.map_or(ASK_PAUSE, Duration::from_millis));
+                }
+            }
         }
         Verdict::Settled
     }
@@ -231,7 +222,9 @@ impl Readers {
     ) {
         self.asked.clear();
         let resumed = report.filter(|report| report.outcome == ResumeOutcome::Resumed);
+        let unconfirmed_before = self.lanes_at_stake();
         for reader in self.readers.values_mut() {
+            reader.asked_before = resumed.is_some() && (reader.asked_before || reader.phase == Phase::Asked);
             let is_group = matches!(reader.wanted, Wanted::Group(_));
             match (resumed, is_group && !reader.numbers.is_empty()) {
                 (Some(report), true) => reader.on_resumed(report),
@@ -242,8 +235,11 @@ impl Readers {
         let known =
             self.readers.iter().flat_map(|(key, reader)| reader.numbers.iter().map(|one| (*one, *key)));
         self.numbers = known.collect();
+        // Acks that went with their lanes are refused, whether somebody had asked for their confirmation or not.
+        let refused = self.acks_refused + unconfirmed_before.saturating_sub(self.lanes_at_stake());
         let asked = self.confirmations.take_all();
         self.ask_again(asked, next_id, out);
+        self.acks_refused = refused;
         self.confirm_told(next_id, out);
         for reader in self.readers.values().filter(|reader| reader.phase == Phase::Leaving) {
             out.extend(reader.numbers.iter().map(|number| leave(&reader.wanted, *number, next_id)));
@@ -339,9 +335,9 @@ impl Readers {
     }
 
     /// When to be called again, at the latest.
-    pub fn wake_at(&self) -> Option<Instant> {
+    pub fn wake_at(&self, may_ask: bool) -> Option<Instant> {
         let wanted = self.readers.values().filter_map(|reader| match reader.phase {
-            Phase::Wanted(not_before) => Some(not_before),
+            Phase::Wanted(not_before) => Some(not_before).filter(|_| may_ask),
             Phase::Asked | Phase::Open | Phase::Leaving => None,
         });
         wanted.chain(self.flush_at).chain(self.confirmations.wake_at()).min()
@@ -354,70 +350,6 @@ impl Readers {
         }
         for key in self.readers.keys().copied().collect::<Vec<_>>() {
             self.refuse_reader(key, error.clone());
-        }
-    }
-}
-
-impl Reader {
-    /// What opens it, without ids: one question, or one per partition of a tail that goes on.
-    fn questions(&self) -> Vec<Wanted> {
-        let tail = match &self.wanted {
-            Wanted::Group(subscribe) => return vec![Wanted::Group(subscribe.clone())],
-            Wanted::Tail(tail) => tail,
-        };
-        let positions = self.shared.with(|inbox| inbox.positions());
-        let Some(oldest) = positions.values().min() else { return vec![Wanted::Tail(tail.clone())] };
-        if positions.len() > TAILS_APART_MAX {
-            let partitions = Some(positions.keys().copied().collect());
-            return vec![Wanted::Tail(Tail {
-                partitions,
-                start: Some(Start::Offset(*oldest)),
-                ..tail.clone()
-            })];
-        }
-        let parts = positions.len() as u32;
-        let credit = CreditGrant {
-            messages: (tail.credit.messages / parts).max(1),
-            bytes: (tail.credit.bytes / u64::from(parts)).max(1),
-        };
-        let one = |(partition, next): (&u32, &i64)| {
-            let (partitions, start) = (Some(vec![*partition]), Some(Start::Offset(*next)));
-            Wanted::Tail(Tail { partitions, start, credit, ..tail.clone() })
-        };
-        positions.iter().map(one).collect()
-    }
-
-    fn on_resumed(&mut self, report: &ResumeReport) {
-        let ours = || report.lanes.iter().filter(|lane| self.numbers.contains(&lane.subscription));
-        let lost = self.shared.with(|inbox| {
-            inbox.reopen();
-            let mut lost = Vec::new();
-            for (partition, _) in inbox.lanes() {
-                let resumed =
-                    ours().find(|lane| lane.partition == partition && lane.outcome == ResumeOutcome::Resumed);
-                match resumed {
-                    Some(lane) => inbox.on_resumed(partition, lane.epoch, lane.round),
-                    None => lost.extend(inbox.on_revoked(partition, i64::MAX)),
-                }
-            }
-            for lane in ours().filter(|lane| lane.outcome == ResumeOutcome::Resumed) {
-                if !inbox.holds(lane.partition, lane.epoch) {
-                    lost.extend(inbox.on_granted(lane.partition, lane.epoch, lane.round));
-                }
-            }
-            lost
-        });
-        refuse(lost);
-    }
-
-    fn on_reset(&mut self, now: Instant) {
-        self.numbers.clear();
-        match self.wanted {
-            Wanted::Group(_) => refuse(self.shared.with(|inbox| inbox.reset())),
-            Wanted::Tail(_) => self.shared.with(|inbox| inbox.rewind()),
-        }
-        if self.phase != Phase::Leaving {
-            self.phase = Phase::Wanted(now);
         }
     }
 }
