@@ -13,8 +13,10 @@ use super::settings::{FaultKind, TTL, VerifySettings};
 
 /// Before the first fault and after the last one: something to compare with.
 const CALM: Duration = Duration::from_secs(3);
-/// Shortest and longest calm gap between two faults of a track.
-const GAPS_MS: (u64, u64) = (300, 1_200);
+/// Shortest and longest calm gap between two light faults.
+const LIGHT_GAPS_MS: (u64, u64) = (300, 1_200);
+/// The same between two heavy ones: a ttl at least, after which whoever was struck may bury others again.
+const HEAVY_GAPS_MS: (u64, u64) = (2_000, 2_600);
 
 /// A fault that will fall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +50,8 @@ fn track(kinds: &[FaultKind], duration: Duration, seed: u64) -> Vec<Planned> {
                 return planned;
             }
             planned.push(Planned { at, kind, hold, dice: random.random() });
-            at += hold + cost(kind) + Duration::from_millis(random.random_range(GAPS_MS.0..=GAPS_MS.1));
+            let gaps = if kind.is_heavy() { HEAVY_GAPS_MS } else { LIGHT_GAPS_MS };
+            at += hold + cost(kind) + Duration::from_millis(random.random_range(gaps.0..=gaps.1));
         }
     }
     planned

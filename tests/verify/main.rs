@@ -35,7 +35,7 @@ async fn verified(args: &[&str]) -> Said {
 async fn heavy_a_sound_cluster_under_faults_violates_nothing_and_says_what_it_did() {
     let faults = "kill_broker,freeze_broker,stop_broker,cut_clients,truncate_database,terminate_backends,churn_consumers";
     let said =
-        verified(&["--brokers", "3", "--seconds", "15", "--faults", faults, "--seed", "7", "--json"]).await;
+        verified(&["--brokers", "3", "--seconds", "20", "--faults", faults, "--seed", "7", "--json"]).await;
     let report: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{}", said.stderr));
     // Rates are figures, for a quiet machine; everything else must hold on any.
     let violated: Vec<&String> = report["violations"].as_object().unwrap().keys().collect();
