@@ -2,7 +2,7 @@
 //!
 //! Several frames may be under way at once. If one of them fails, nothing more is sent until all are answered, and then
 //! everything that is not settled is sent again with the numbers it had: one copy each, order kept.
-//! Invariant: the sequences of `entries` follow each other without a gap, but for what was refused since the last rewind.
+//! Invariant: the sequences of `entries` follow each other without a gap, but for what was refused.
 //! Invariant: a message that was sent keeps its number until a broker has said that nothing of it is stored.
 
 use std::collections::VecDeque;
@@ -50,8 +50,10 @@ pub(super) struct Line<T> {
     /// Frames under way that hold some of them.
     frames: usize,
     rewinding: bool,
-    /// The lowest sequence that was refused since the last rewind: what follows it moves up.
+    /// The lowest sequence that was refused: what follows it moves up as soon as it is sure that nothing there is stored.
     hole: Option<i64>,
+    /// What was refused there may have been stored by an earlier try.
+    hole_is_doubtful: bool,
     paused_until: Option<Instant>,
     /// Whether its owner has it in the queue of those that may be ready.
     pub queued: bool,
@@ -67,6 +69,7 @@ impl<T> Line<T> {
             frames: 0,
             rewinding: false,
             hole: None,
+            hole_is_doubtful: false,
             paused_until: None,
             queued: false,
         }
@@ -122,6 +125,10 @@ impl<T> Line<T> {
             if taken.len() >= messages_max || (!taken.is_empty() && bytes + entry.bytes > bytes_max) {
                 break;
             }
+            let last = taken.last().and_then(|last: &NewMessage| last.sequence);
+            if last.is_some_and(|last| last + 1 != entry.sequence) {
+                break; // the numbers of a frame follow each other
+            }
             bytes += entry.bytes;
             entry.was_sent = true;
             let sequence = Some(entry.sequence);
@@ -147,6 +154,9 @@ impl<T> Line<T> {
             return None;
         }
         entry.done = true;
+        if self.hole.is_some_and(|hole| hole < sequence) {
+            (self.hole, self.hole_is_doubtful) = (None, false); // its number was used after all
+        }
         Some(&mut entry.ticket)
     }
 
@@ -168,6 +178,7 @@ impl<T> Line<T> {
         if index < self.sent {
             self.sent -= 1;
         }
+        self.hole_is_doubtful |= entry.doubtful;
         self.hole = Some(self.hole.map_or(entry.sequence, |hole| hole.min(entry.sequence)));
         self.rewinding = true;
         Some((entry.message, entry.ticket))
@@ -179,6 +190,10 @@ impl<T> Line<T> {
         let front = self.entries.iter().find(|entry| !entry.done).map(|entry| entry.sequence);
         let reachable = front.is_none_or(|front| front <= expected);
         if reachable || self.hole.is_some_and(|hole| hole <= expected) {
+            if self.hole == Some(expected) {
+                self.hole_is_doubtful = false; // nothing from there on is stored
+                self.entries.iter_mut().for_each(|entry| entry.doubtful &= entry.sequence < expected);
+            }
             self.paused_until = self.paused_until.max(Some(now));
             return Gap::Resend;
         }
@@ -256,7 +271,10 @@ impl<T> Line<T> {
         if self.frames == 0 && self.rewinding {
             self.rewinding = false;
             self.sent = 0;
-            if let Some(hole) = self.hole.take() {
+            // What may be stored under a number keeps it, and so does what is behind it, until the broker says what it expects.
+            let in_doubt =
+                self.hole_is_doubtful || self.entries.iter().any(|entry| entry.doubtful && !entry.done);
+            if let Some(hole) = self.hole.take_if(|_| !in_doubt) {
                 let first = self.entries.front().map_or(hole, |entry| entry.sequence.min(hole));
                 self.renumber(first);
             }
@@ -273,7 +291,7 @@ impl<T> Line<T> {
     /// A new producer, whose first message is the oldest that is left.
     fn restart(&mut self) {
         self.producer_id = Uuid::new_v4();
-        self.hole = Some(0);
+        (self.hole, self.hole_is_doubtful) = (Some(0), false);
         self.entries.retain(|entry| !entry.done);
         self.next_sequence = self.entries.len() as i64;
     }

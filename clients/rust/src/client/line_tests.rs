@@ -222,3 +222,57 @@ fn a_late_message_leaves_if_nobody_has_seen_it_and_stays_if_somebody_may_have() 
     line.push(message(), 1, late, "next");
     assert_eq!(line.take(10, 10, 0).0[0].sequence, Some(2));
 }
+
+/// Numbers of what a line would send next.
+fn sends(line: &mut Line<usize>) -> Vec<i64> {
+    line.take(100, 1_000_000, 0).0.iter().filter_map(|message| message.sequence).collect()
+}
+
+/// A line whose first `count` messages were sent, and whose connection was lost before an answer.
+fn in_doubt(count: usize) -> (Line<usize>, Instant) {
+    let (mut line, now) = (Line::new(Uuid::nil()), Instant::now());
+    for ticket in 0..count {
+        line.push(NewMessage::default(), 1, now + Duration::from_secs(60), ticket);
+    }
+    assert_eq!(sends(&mut line), (0..count as i64).collect::<Vec<_>>());
+    line.on_disconnected();
+    (line, now)
+}
+
+#[test]
+fn a_refusal_gives_no_number_to_another_message_that_may_be_stored_under_it() {
+    // All four are stored. On the second try the limits are others, and the third is refused.
+    let (mut line, now) = in_doubt(4);
+    assert_eq!(sends(&mut line), [0, 1, 2, 3]);
+    line.on_refused(2);
+    line.on_failed(&[0, 1, 3], now, false);
+    line.on_answered();
+    line.push(NewMessage::default(), 1, now + Duration::from_secs(60), 4);
+    assert_eq!(sends(&mut line), [0, 1], "a frame ends at the hole");
+    assert_eq!(sends(&mut line), [3, 4], "the one that is new has a number of its own");
+    for sequence in [0, 1, 3, 4] {
+        assert!(line.on_stored(sequence).is_some());
+    }
+    line.on_answered();
+    line.on_answered();
+    assert!(line.is_empty());
+    line.push(NewMessage::default(), 1, now + Duration::from_secs(60), 5);
+    assert_eq!(sends(&mut line), [5]);
+}
+
+#[test]
+fn a_broker_that_expects_the_number_of_what_was_refused_ends_the_doubt() {
+    // Only the first two are stored.
+    let (mut line, now) = in_doubt(4);
+    assert_eq!(sends(&mut line), [0, 1, 2, 3]);
+    line.on_refused(2);
+    line.on_failed(&[0, 1, 3], now, false);
+    line.on_answered();
+    assert_eq!(sends(&mut line), [0, 1]);
+    assert_eq!(sends(&mut line), [3]);
+    assert!(line.on_stored(0).is_some() && line.on_stored(1).is_some());
+    line.on_answered();
+    assert!(matches!(line.on_gap(2, now), Gap::Resend));
+    line.on_answered();
+    assert_eq!(sends(&mut line), [2], "what is left moves up");
+}
