@@ -1,6 +1,7 @@
 -- groups_list: groups by topic and name, after a given one, with how many living members they have and how far they are
 -- behind, in messages.
--- $1 topic_id bigint (null: of every topic), $2 after_topic text ('' for the first page), $3 after_group text, $4 limit bigint
+-- $1 topic_id bigint (null: of every topic), $2 name text (null: every group), $3 after_topic text ('' for the first page),
+-- $4 after_group text, $5 limit bigint
 -- No row: the end of the list. Locks nothing. Two index descents per lane of the page.
 WITH page AS (
     SELECT
@@ -8,9 +9,10 @@ WITH page AS (
         g.backoff_cap_ms, g.on_failure::text AS on_failure, g.created_at
     FROM laneway.consumer_group g
     JOIN laneway.topic t USING (topic_id)
-    WHERE t.deleted_at IS NULL AND ($1 IS NULL OR t.topic_id = $1) AND (t.name, g.name) > ($2, $3)
+    WHERE t.deleted_at IS NULL AND ($1 IS NULL OR t.topic_id = $1) AND ($2 IS NULL OR g.name = $2)
+      AND (t.name, g.name) > ($3, $4)
     ORDER BY t.name, g.name
-    LIMIT $4
+    LIMIT $5
 )
 SELECT
     g.*,

@@ -12,8 +12,7 @@ use super::groups::{Group, group};
 use super::query::query;
 use crate::ids::{BrokerId, Epoch, GroupId, Offset, SessionId, TopicId};
 
-query!(GROUPS_LIST = "groups_list"[INT8, TEXT, TEXT, INT8]);
-query!(GROUPS_DESCRIBE = "groups_describe"[INT8, TEXT]);
+query!(GROUPS_LIST = "groups_list"[INT8, TEXT, TEXT, TEXT, INT8]);
 query!(LANES_DESCRIBE = "lanes_describe"[INT8, TEXT, TEXT, TEXT, INT4, INT8]);
 query!(MEMBERS_DESCRIBE = "members_describe"[INT8]);
 query!(BROKERS_LIST = "brokers_list"[INT8]);
@@ -137,7 +136,7 @@ impl Store {
     ) -> Result<Vec<GroupOverview>, Error> {
         let (topic_id, limit) = (topic_id.map(|id| id.0), i64::from(limit));
         let connection = self.connection().await?;
-        let params: super::connection::Params<'_> = &[&topic_id, &after.0, &after.1, &limit];
+        let params: super::connection::Params<'_> = &[&topic_id, &None::<&str>, &after.0, &after.1, &limit];
         let rows = connection.query(&GROUPS_LIST, params, Effect::None).await?;
         Ok(rows.iter().map(group_overview).collect())
     }
@@ -149,7 +148,8 @@ impl Store {
         name: &str,
     ) -> Result<Option<GroupOverview>, Error> {
         let connection = self.connection().await?;
-        let row = connection.query_opt(&GROUPS_DESCRIBE, &[&topic_id.0, &name], Effect::None).await?;
+        let params: super::connection::Params<'_> = &[&topic_id.0, &name, &"", &"", &1_i64];
+        let row = connection.query_opt(&GROUPS_LIST, params, Effect::None).await?;
         Ok(row.as_ref().map(group_overview))
     }
 
