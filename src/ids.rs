@@ -70,6 +70,8 @@ uuid_newtype! {
     TraceId;
     /// A session: the life of one connection, and of those that resume it.
     SessionId;
+    /// A step of a pipeline: a UUID that its client makes, so that it can ask again.
+    StepId;
     /// A broker, from its registration to its burial.
     BrokerId;
 }

@@ -98,6 +98,14 @@ pub const UPKEEP_INTERVAL: Duration = Duration::from_secs(1);
 pub const RETENTION_INTERVAL: Duration = Duration::from_secs(10);
 /// Rows that one expiry statement deletes: a short transaction.
 pub const EXPIRE_ROWS_MAX: i64 = 10_000;
+/// Steps that wait for their flush; more are refused as `overloaded`.
+pub const STEPS_WAITING_MAX: usize = 4_096;
+/// Steps of one flush.
+pub const STEPS_PER_FLUSH_MAX: usize = 512;
+/// How long a step is remembered: a client that asks again later finds its messages acknowledged.
+pub const STEP_WINDOW: Duration = Duration::from_secs(24 * 3600);
+/// How old acks of steps are before it is looked whether a commit knows them.
+pub const STEP_ACK_AGE_MIN: Duration = Duration::from_secs(30);
 /// DDL waits this long for a lock; a waiting exclusive lock queues every flush behind it.
 pub const DDL_LOCK_TIMEOUT: Duration = Duration::from_millis(25);
 /// Tries of a schema change that did not get its lock.
@@ -179,8 +187,10 @@ pub const CATCH_UP_BYTES: u64 = 2 << 20;
 pub const SETTLEMENTS_MAX: usize = 4;
 /// What was read for a lane and could not be sent at once is kept up to this size.
 pub const FETCHED_BYTES_KEPT: usize = 64 << 10;
-/// Pause before something that the database did not take is tried again.
+/// Longest pause before something that the database did not take is tried again.
 pub const EFFECT_RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// The first one: a connection that somebody has ended is no sign that the database is away.
+pub const EFFECT_RETRY_PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Pause before a commit or a read of a lane is tried again.
 pub const COMMIT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Commits of a lane between two cleanings of the older ones.

@@ -4,5 +4,8 @@
 -- that a commit which held its lane meanwhile is seen and goes too.
 WITH commits AS (
     DELETE FROM laneway.lane_commit WHERE group_id = $1
+),
+steps AS (
+    DELETE FROM laneway.step_ack WHERE group_id = $1
 )
 DELETE FROM laneway.consumer_group WHERE group_id = $1

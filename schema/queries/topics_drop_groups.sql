@@ -5,5 +5,9 @@
 WITH commits AS (
     DELETE FROM laneway.lane_commit
     WHERE group_id IN (SELECT group_id FROM laneway.consumer_group WHERE topic_id = $1)
+),
+steps AS (
+    DELETE FROM laneway.step_ack
+    WHERE group_id IN (SELECT group_id FROM laneway.consumer_group WHERE topic_id = $1)
 )
 DELETE FROM laneway.consumer_group WHERE topic_id = $1

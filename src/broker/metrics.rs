@@ -40,6 +40,8 @@ pub struct Metrics {
     pub flush_messages: Histogram,
     pub flush_seconds: Histogram,
     pub lane_commits: Count,
+    pub steps: Count,
+    pub step_flushes: Count,
     pub delivered_messages: Count,
     pub delivered_bytes: Count,
     pub delivered_batches: Count,
@@ -82,6 +84,8 @@ impl Metrics {
             flush_messages: Histogram::new(exponential_buckets(1.0, 2.0, 14)),
             flush_seconds: Histogram::new(exponential_buckets(0.000_5, 2.0, 14)),
             lane_commits: Count::default(),
+            steps: Count::default(),
+            step_flushes: Count::default(),
             delivered_messages: Count::default(),
             delivered_bytes: Count::default(),
             delivered_batches: Count::default(),
@@ -173,6 +177,8 @@ impl Metrics {
             "Commits of lanes that rode along with flushes",
             self.lane_commits.clone(),
         );
+        registry.register("steps", "Steps of pipelines that were done", self.steps.clone());
+        registry.register("step_flushes", "Transactions that did them", self.step_flushes.clone());
     }
 
     fn register_delivery(&self, registry: &mut Registry) {

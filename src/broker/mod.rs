@@ -10,6 +10,7 @@
 //! | `reader` | reading by offset, time and trace, across segments |
 //! | `hot_tail`, `slab`, `announce` | the newest messages in memory; growth told to and heard from other brokers |
 //! | `lease` | the broker's own right to deliver |
+//! | `steps` | acks and publishes of pipelines, together |
 //! | `groups` | members, lanes, deliveries, acks |
 //! | `group_admin` | groups and lanes for operators: looked at, altered, moved, deleted |
 //! | `outbox` | what waits for one socket |
@@ -30,6 +31,7 @@ pub mod outbox;
 pub mod publish;
 pub mod reader;
 pub mod slab;
+pub mod steps;
 pub mod tailing;
 pub mod topics;
 
@@ -73,6 +75,7 @@ pub struct Broker {
     pub tails: hot_tail::HotTails,
     pub lease: lease::Lease,
     pub groups: groups::Groups,
+    pub steps: steps::StepsHandle,
     pub metrics: Arc<metrics::Metrics>,
 }
 
@@ -108,6 +111,7 @@ impl Assembled {
         let metrics = Arc::new(metrics::Metrics::new());
         let appender::Appender { handle, chores, tasks } =
             appender::Appender::start(&store, &announcer, &metrics);
+        let (steps, stepping) = steps::start(&store, &announcer, &metrics);
         let (keeper, lease) = lease::lease();
         let hints = Hints::new();
         let topics = topics::Topics::new(store.clone());
@@ -126,9 +130,11 @@ impl Assembled {
             drain: settings.drain,
             metrics: metrics.clone(),
         });
+        let appender = handle;
         let broker =
-            Broker { metrics, store, topics, publisher, appender: handle, reader, tails, lease, groups };
-        Self { broker, appenders: tasks, chores, announcer, announcing, keeper, hints, settings }
+            Broker { metrics, store, topics, publisher, appender, reader, tails, lease, groups, steps };
+        let appenders = tasks.into_iter().chain([stepping]).collect();
+        Self { broker, appenders, chores, announcer, announcing, keeper, hints, settings }
     }
 
     /// Starts the chores.
@@ -148,7 +154,7 @@ impl Assembled {
             tokio::spawn(topics.clone().follow(self.hints.subscribe())),
             tokio::spawn(until(stop.clone(), following)),
             tokio::spawn(until(stop.clone(), announcing)),
-            tokio::spawn(self.hints.listen(store.clone(), stop.clone())),
+            tokio::spawn(self.hints.clone().listen(store.clone(), stop.clone())),
             tokio::spawn(tasks::upkeep::run(store.clone(), self.chores, stop.clone())),
             tokio::spawn(tasks::retention::run(store.clone(), stop.clone())),
             tokio::spawn(tasks::lag::run(store.clone(), lease.clone(), metrics.lag.clone(), stop.clone())),
@@ -157,6 +163,7 @@ impl Assembled {
                 self.keeper,
                 self.settings.ttl,
                 metrics,
+                self.hints,
                 stop.clone(),
             )),
         ];

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use super::appender::{AppendError, AppendResult, AppenderHandle, ProducerRun, Unit};
 use super::message::{Draft, InvalidMessage, NewMessage};
 use super::metrics::Metrics;
+use super::steps::StepUnit;
 use super::topics::{TopicError, Topics};
 use crate::ids::{Offset, ProducerId, Sequence};
 use crate::limits::SEQUENCE_MAX;
@@ -189,6 +190,23 @@ impl Publisher {
         let units = shares.into_iter().map(submit).collect();
         let metrics = self.appender.metrics().clone();
         Ok(Submitted { metrics, topics: self.topics.clone(), topic: name.clone(), messages, units })
+    }
+
+    /// Checks and routes messages that somebody else writes, once their topic is known.
+    pub async fn route(
+        &self,
+        topic: &TopicName,
+        drafts: Vec<Addressed>,
+    ) -> Result<Vec<StepUnit>, PublishError> {
+        let topic = self.topics.find(topic).await?;
+        let unit = |(partition, share): (u32, Share)| StepUnit {
+            partition_id: topic.partitions[partition as usize],
+            partition,
+            messages: share.messages,
+            indexes: share.indexes,
+            dedup_window: topic.settings.dedup_window,
+        };
+        Ok(share_out(&topic, None, drafts)?.into_iter().map(unit).collect())
     }
 
     fn submit_unit(

@@ -7,10 +7,12 @@ use laneway_client::ErrorCode;
 use laneway_client::wire::{ErrorFrame, Fault};
 
 use crate::broker::appender::AppendError;
-use crate::broker::groups::SubscribeError;
+use crate::broker::groups::lane::AckError;
+use crate::broker::groups::{StepRefused, SubscribeError};
 use crate::broker::message::InvalidMessage;
 use crate::broker::publish::PublishError;
 use crate::broker::reader::ReadError;
+use crate::broker::steps::StepError;
 use crate::broker::tailing::TailError;
 use crate::broker::topics::TopicError;
 use crate::store::Error as StoreError;
@@ -144,6 +146,37 @@ impl From<AppendError> for Refusal {
             AppendError::UnknownPartition => Self::new(ErrorCode::UnknownTopic, detail),
             AppendError::Internal { .. } => Self::new(ErrorCode::Internal, detail),
         }
+    }
+}
+
+impl From<StepError> for Refusal {
+    fn from(error: StepError) -> Self {
+        let detail = error.to_string();
+        let code = match error {
+            StepError::Overloaded => ErrorCode::Overloaded,
+            StepError::TooLarge => ErrorCode::TooLarge,
+            StepError::LeaseLost => ErrorCode::LeaseLost,
+            StepError::Mismatch => ErrorCode::StepMismatch,
+            StepError::UnknownPartition => ErrorCode::UnknownTopic,
+            StepError::Unavailable { .. } => ErrorCode::Unavailable,
+            StepError::OutcomeUnknown { .. } => ErrorCode::OutcomeUnknown,
+            StepError::Refused { .. } => ErrorCode::InvalidMessage,
+            StepError::Internal { .. } => ErrorCode::Internal,
+        };
+        let field = (code == ErrorCode::StepMismatch).then(|| "step_id".to_owned());
+        Self { field, ..Self::new(code, detail) }
+    }
+}
+
+impl From<StepRefused> for Refusal {
+    fn from(refused: StepRefused) -> Self {
+        let code = match &refused {
+            StepRefused::NotHeld { .. } => ErrorCode::LeaseLost,
+            StepRefused::Ack(AckError::StaleRound { .. }) => ErrorCode::StaleRound,
+            StepRefused::Ack(AckError::BeyondSent { .. }) => ErrorCode::BeyondSent,
+            StepRefused::Ack(AckError::Done { .. }) | StepRefused::UnderWay { .. } => ErrorCode::AlreadyDone,
+        };
+        Self::new(code, refused.to_string()).with_field("acks")
     }
 }
 

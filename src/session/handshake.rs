@@ -86,6 +86,7 @@ pub(super) async fn greet(
                 Action::Open(hello) => return open(sessions, &hello, state, sink).await,
                 Action::End(ending) => return Err(ending),
                 Action::Publish(_)
+                | Action::Transact(_)
                 | Action::Subscribe { .. }
                 | Action::Tail { .. }
                 | Action::Forward { .. }

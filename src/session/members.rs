@@ -43,6 +43,7 @@ impl Member {
                 Member::Group(_) | Member::Tail(_),
                 ClientFrame::Hello(_)
                 | ClientFrame::Publish(_)
+                | ClientFrame::Transact(_)
                 | ClientFrame::Subscribe(_)
                 | ClientFrame::Unsubscribe(_)
                 | ClientFrame::Tail(_)

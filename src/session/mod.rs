@@ -25,9 +25,11 @@ mod members;
 mod owner;
 mod publishing;
 mod reader;
+mod refusals;
 mod registry;
 mod remains;
 mod state;
+mod transacting;
 mod writer;
 
 use std::sync::Arc;

@@ -11,13 +11,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use laneway_client::wire::{BrokerFrame, ClientFrame, CloseCode, Subscribe, Tail};
+use laneway_client::wire::{BrokerFrame, ClientFrame, CloseCode, Subscribe, Tail, Transact};
 use laneway_client::{ErrorCode, GroupName};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Sessions;
 use super::activity::Activity;
 use super::ending::{Ending, Verdict};
 use super::fault::Refusal;
@@ -29,9 +28,11 @@ use super::registry::{Known, Tenure};
 use super::remains::Remains;
 use super::state::{Action, State};
 use super::writer::WriteEnd;
+use super::{Sessions, transacting};
 use crate::broker::groups::{Leaving, Subscription};
 use crate::broker::outbox::Outbox;
 use crate::broker::tailing::TailHandle;
+use crate::ids::StepId;
 
 /// The task that writes.
 pub(super) type Writing = AbortOnDropHandle<Result<(), WriteEnd>>;
@@ -41,6 +42,7 @@ enum Outcome {
     Subscribed { number: u32, id: u64, result: Result<GroupMember, Refusal> },
     Tailing { number: u32, id: u64, result: Result<TailHandle, Refusal> },
     Left { number: u32, id: Option<u64> },
+    Transacted(Box<BrokerFrame>),
 }
 
 type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
@@ -162,6 +164,10 @@ impl Owner {
                 self.leaving.remove(&number);
                 self.state.on_left(number, id)
             }
+            Outcome::Transacted(answer) => {
+                self.outbox.push(*answer);
+                self.state.on_published()
+            }
         };
         if let Some(frame) = self.held.take() {
             actions.extend(self.state.on_frame(frame));
@@ -183,6 +189,7 @@ impl Owner {
         match action {
             Action::Send(frame) => self.outbox.push(frame),
             Action::Publish(publish) => self.publishing.push(publish),
+            Action::Transact(transact) => self.transact(*transact).await,
             Action::Subscribe { number, subscribe } => self.subscribe(number, *subscribe),
             Action::Tail { number, tail } => self.tail(number, *tail),
             Action::Forward { number, frame } => {
@@ -201,6 +208,21 @@ impl Owner {
             Action::End(ending) => return Some(ending),
         }
         None
+    }
+
+    /// Asks the groups in the order of frames; the rest is done beside the loop.
+    async fn transact(&mut self, transact: Transact) {
+        let broker = self.sessions.broker().clone();
+        let coming = broker.steps.coming();
+        let mut asked = Vec::with_capacity(transact.acks.len());
+        for ack in &transact.acks {
+            let Some(Member::Group(member)) = self.members.get(&ack.subscription) else { continue };
+            let step_id = StepId(transact.step_id);
+            asked.push(transacting::ask(&member.handle, self.known.session_id, step_id, ack).await);
+        }
+        self.work.push(Box::pin(async move {
+            Outcome::Transacted(Box::new(transacting::transact(broker, transact, asked, coming).await))
+        }));
     }
 
     fn subscribe(&mut self, number: u32, subscribe: Subscribe) {
@@ -270,7 +292,10 @@ async fn finish(mut work: FuturesUnordered<Work>) -> Vec<GroupMember> {
     while let Some(outcome) = work.next().await {
         match outcome {
             Outcome::Subscribed { result: Ok(member), .. } => joined.push(member),
-            Outcome::Subscribed { result: Err(_), .. } | Outcome::Tailing { .. } | Outcome::Left { .. } => {}
+            Outcome::Subscribed { result: Err(_), .. }
+            | Outcome::Tailing { .. }
+            | Outcome::Left { .. }
+            | Outcome::Transacted(_) => {}
         }
     }
     joined

@@ -105,7 +105,7 @@ async fn submit(publisher: Publisher, publish: Publish) -> (u64, Result<Submitte
     (id, result.map_err(refusal))
 }
 
-fn refusal(error: PublishError) -> Refusal {
+pub(super) fn refusal(error: PublishError) -> Refusal {
     match error {
         PublishError::Topic(error) => of_topic(error),
         error @ (PublishError::Empty
@@ -115,7 +115,7 @@ fn refusal(error: PublishError) -> Refusal {
     }
 }
 
-fn addressed(message: NewMessage) -> Addressed {
+pub(super) fn addressed(message: NewMessage) -> Addressed {
     let draft = Draft {
         trace_id: message.trace_id.map(TraceId),
         cause: None,

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use laneway_client::ErrorCode;
 use laneway_client::wire::{
     BrokerFrame, ClientFrame, CloseCode, Credit, ErrorFrame, FrameError, Hello, Publish, Subscribe, Tail,
-    Unsubscribe, Unsubscribed, Untail, Untailed, bounds,
+    Transact, Unsubscribe, Unsubscribed, Untail, Untailed, bounds,
 };
 
 use super::ending::{Ending, Verdict};
+use super::refusals::{no_lease, refuse, too_many_publishes, too_many_subscriptions, unknown_subscription};
 use crate::limits::{BAD_FRAMES_MAX, PUBLISHES_IN_FLIGHT_MAX, SESSIONS_DRAIN_TIMEOUT, SUBSCRIPTIONS_MAX};
 
 /// Said to whoever asks for something new.
@@ -26,6 +27,8 @@ pub enum Action {
     /// The first frame has come: answer it, and say `on_opened`.
     Open(Box<Hello>),
     Publish(Publish),
+    /// Reserve and carry out a step, and say `on_published` when it is answered.
+    Transact(Box<Transact>),
     Subscribe {
         number: u32,
         subscribe: Box<Subscribe>,
@@ -200,6 +203,7 @@ impl State {
             }
             ClientFrame::Hello(hello) => vec![Action::Open(Box::new(hello))],
             ClientFrame::Publish(_)
+            | ClientFrame::Transact(_)
             | ClientFrame::Subscribe(_)
             | ClientFrame::Ack(_)
             | ClientFrame::Nack(_)
@@ -224,6 +228,7 @@ impl State {
                 return self.end_with(error, CloseCode::HelloRefused, Verdict::Lost);
             }
             ClientFrame::Publish(publish) => return self.on_publish(publish),
+            ClientFrame::Transact(transact) => return self.on_transact(transact),
             ClientFrame::Subscribe(subscribe) => return self.on_subscribe(subscribe),
             ClientFrame::Tail(tail) => return self.on_tail(tail),
             ClientFrame::Unsubscribe(unsubscribe) => return self.on_unsubscribe(unsubscribe),
@@ -246,6 +251,7 @@ impl State {
             | ClientFrame::Unsubscribe(_)
             | ClientFrame::Untail(_) => refuse(ErrorCode::GoingAway, frame.id(), "type", DRAINING),
             ClientFrame::Hello(_)
+            | ClientFrame::Transact(_) // it finishes what is in flight
             | ClientFrame::Ack(_)
             | ClientFrame::Nack(_)
             | ClientFrame::Progress(_)
@@ -256,11 +262,35 @@ impl State {
 
     fn on_publish(&mut self, publish: Publish) -> Vec<Action> {
         if self.publishes >= PUBLISHES_IN_FLIGHT_MAX {
-            let detail = format!("{PUBLISHES_IN_FLIGHT_MAX} publishes wait for their answers already");
-            return refuse(ErrorCode::TooManyPublishes, Some(publish.id), "id", &detail);
+            return too_many_publishes(publish.id);
         }
         self.publishes += 1;
         vec![Action::Publish(publish)]
+    }
+
+    /// A step counts as a publish. It needs all its subscriptions.
+    fn on_transact(&mut self, transact: Transact) -> Vec<Action> {
+        if self.publishes >= PUBLISHES_IN_FLIGHT_MAX {
+            return too_many_publishes(transact.id);
+        }
+        let entries =
+            transact.acks.iter().map(|ack| (ack.subscription, self.subscriptions.get(&ack.subscription)));
+        let (mut missing, mut asked) = (None, false);
+        for (number, entry) in entries {
+            match entry {
+                Some(Entry { standing: Standing::Asked, .. }) => asked = true,
+                Some(Entry { kind: Kind::Group { .. }, .. }) => {}
+                Some(Entry { kind: Kind::Tail, .. }) | None => missing = Some(number),
+            }
+        }
+        match (missing, asked) {
+            (Some(number), _) => unknown_subscription(Some(transact.id), number),
+            (None, true) => vec![Action::Hold(Box::new(ClientFrame::Transact(transact)))],
+            (None, false) => {
+                self.publishes += 1;
+                vec![Action::Transact(Box::new(transact))]
+            }
+        }
     }
 
     /// A publish was answered.
@@ -443,40 +473,6 @@ impl State {
             Phase::AwaitingHello { .. } | Phase::Open | Phase::Draining { .. } => vec![Action::End(ending)],
         }
     }
-}
-
-fn refuse(code: ErrorCode, id: Option<u64>, field: &str, detail: &str) -> Vec<Action> {
-    let error = ErrorFrame { id, field: Some(field.to_owned()), ..ErrorFrame::new(code, detail) };
-    vec![Action::Send(BrokerFrame::Error(Box::new(error)))]
-}
-
-fn too_many_subscriptions(id: u64) -> Vec<Action> {
-    let detail = format!("a session has at most {SUBSCRIPTIONS_MAX} subscriptions, tails counted");
-    refuse(ErrorCode::TooManySubscriptions, Some(id), "type", &detail)
-}
-
-/// A tail holds no lane, whatever its batches say.
-fn no_lease(id: Option<u64>, number: u32, partition: u32) -> Vec<Action> {
-    let detail = format!("subscription {number} is a tail: nothing of it is acknowledged");
-    let error = ErrorFrame {
-        id,
-        field: Some("subscription".to_owned()),
-        subscription: Some(number),
-        partition: Some(partition),
-        ..ErrorFrame::new(ErrorCode::LeaseLost, detail)
-    };
-    vec![Action::Send(BrokerFrame::Error(Box::new(error)))]
-}
-
-fn unknown_subscription(id: Option<u64>, number: u32) -> Vec<Action> {
-    let detail = format!("this session has no subscription {number} of that kind");
-    let error = ErrorFrame {
-        id,
-        field: Some("subscription".to_owned()),
-        subscription: Some(number),
-        ..ErrorFrame::new(ErrorCode::UnknownSubscription, detail)
-    };
-    vec![Action::Send(BrokerFrame::Error(Box::new(error)))]
 }
 
 #[cfg(test)]

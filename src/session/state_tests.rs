@@ -299,6 +299,13 @@ fn frames() -> impl Strategy<Value = ClientFrame> {
             epoch: 1,
             round: 0,
         })),
+        number.clone().prop_map(|subscription| {
+            let next = Some(1);
+            let ack =
+                Ack { id: None, subscription, partition: 0, epoch: 1, round: 0, next, ranges: Vec::new() };
+            let (step_id, publishes) = (uuid::Uuid::from_u128(7), Vec::new());
+            ClientFrame::Transact(Transact { id: 10, step_id, acks: vec![ack], publishes })
+        }),
         number.clone().prop_map(|subscription| ClientFrame::Unsubscribe(Unsubscribe { id: 8, subscription })),
         number.prop_map(|subscription| ClientFrame::Untail(Untail { id: 9, subscription })),
         Just(ClientFrame::Heartbeat),
@@ -356,7 +363,7 @@ proptest! {
                 match action {
                     Action::End(_) => ended = true,
                     Action::Open(_) => prop_assert!(!opened, "opened twice"),
-                    Action::Publish(_) => {
+                    Action::Publish(_) | Action::Transact(_) => {
                         publishes += 1;
                         prop_assert!(opened && publishes <= PUBLISHES_IN_FLIGHT_MAX);
                     }

@@ -248,6 +248,7 @@ impl Writer {
             | BrokerFrame::Acked(_)
             | BrokerFrame::Unsubscribed(_)
             | BrokerFrame::Tailing(_)
+            | BrokerFrame::Transacted(_)
             | BrokerFrame::Untailed(_)
             | BrokerFrame::Heartbeat
             | BrokerFrame::GoAway(_)

@@ -253,8 +253,8 @@ impl Connection {
     ///
     /// Cancel safety: none. Dropped half-way, the outcome is unknown and the connection is not used again.
     pub async fn flush(&self, mode: LockMode, flush: &Flush<'_>) -> Outcome {
-        let columns = Columns::of(&flush.messages);
-        let messages = params(flush, &columns);
+        let columns = flush.columns();
+        let messages = flush.params(&columns);
         let partitions: [&(dyn ToSql + Sync); 1] = [&flush.batches.partition_ids];
         let LaneCommits { group_ids, partition_ids, epochs, sessions, numbers, committed_offsets, acked } =
             &flush.lanes;
@@ -278,7 +278,7 @@ impl Connection {
                 let lanes = rows.pop_if(|_| has_lanes).unwrap_or_default();
                 let batches = rows.pop_if(|_| has_batches).unwrap_or_default();
                 Outcome::Committed(Reports {
-                    batches: batches.iter().map(report).collect(),
+                    batches: batches.iter().map(Report::of).collect(),
                     lanes: lanes.iter().map(lane_report).collect(),
                 })
             }
@@ -290,7 +290,7 @@ impl Connection {
 
 /// The locks are held while the second statement arrives, so a broker that freezes meanwhile is ended after a second. Only
 /// a unit that is larger than a flush should be gets more, because it cannot be sent in pieces.
-fn stall_for(bytes: i64) -> Duration {
+pub(super) fn stall_for(bytes: i64) -> Duration {
     let beyond = (bytes as u64).saturating_sub(FLUSH_BYTES_MAX as u64);
     APPENDER_STALL_TIMEOUT + Duration::from_millis(beyond / SLOWEST_LINK_BYTES_PER_MS)
 }
@@ -300,14 +300,14 @@ impl super::connection::Transaction<'_> {
     pub(super) async fn append(&self, mode: LockMode, flush: &Flush<'_>) -> Result<Vec<Report>, Error> {
         use super::error::Effect;
         self.query(mode.query(), &[&flush.batches.partition_ids], Effect::None).await?;
-        let columns = Columns::of(&flush.messages);
-        let rows = self.query(&MESSAGES_APPEND, &params(flush, &columns), Effect::None).await?;
-        Ok(rows.iter().map(report).collect())
+        let columns = flush.columns();
+        let rows = self.query(&MESSAGES_APPEND, &flush.params(&columns), Effect::None).await?;
+        Ok(rows.iter().map(Report::of).collect())
     }
 }
 
 /// Optional columns as they are sent: a column that the whole flush leaves empty costs nothing per row.
-struct Columns<'a> {
+pub(super) struct Columns<'a> {
     cause_partition_ids: &'a [Option<i64>],
     cause_offsets: &'a [Option<i64>],
     keys: &'a [Option<&'a [u8]>],
@@ -335,56 +335,67 @@ fn or_empty<T>(column: &[Option<T>]) -> &[Option<T>] {
     if column.iter().all(Option::is_none) { &[] } else { column }
 }
 
-fn params<'a>(flush: &'a Flush<'a>, columns: &'a Columns<'a>) -> [&'a (dyn ToSql + Sync); 30] {
-    let Flush { batches, checks, runs, ids, messages, traces, lanes: _ } = flush;
-    [
-        &batches.partition_ids,
-        &batches.messages,
-        &batches.bytes,
-        &checks.batch,
-        &checks.producer_ids,
-        &checks.first_sequences,
-        &runs.batch,
-        &runs.producer_ids,
-        &runs.first_sequences,
-        &runs.last_sequences,
-        &runs.places,
-        &runs.placed_by,
-        &ids.batch,
-        &ids.position,
-        &ids.transaction_ids,
-        &ids.windows_ms,
-        &messages.batch,
-        &messages.position,
-        &messages.trace_ids,
-        &columns.cause_partition_ids,
-        &columns.cause_offsets,
-        &columns.keys,
-        &columns.transaction_ids,
-        &columns.headers,
-        &columns.content_types,
-        &messages.payloads,
-        &columns.producers,
-        &traces.first,
-        &traces.last,
-        &traces.all,
-    ]
+impl<'f> Flush<'f> {
+    /// The optional columns as they are sent.
+    pub(super) fn columns(&self) -> Columns<'_> {
+        Columns::of(&self.messages)
+    }
+
+    /// The parameters of `messages_append`.
+    pub(super) fn params<'a>(&'a self, columns: &'a Columns<'a>) -> [&'a (dyn ToSql + Sync); 30] {
+        let Flush { batches, checks, runs, ids, messages, traces, lanes: _ } = self;
+        [
+            &batches.partition_ids,
+            &batches.messages,
+            &batches.bytes,
+            &checks.batch,
+            &checks.producer_ids,
+            &checks.first_sequences,
+            &runs.batch,
+            &runs.producer_ids,
+            &runs.first_sequences,
+            &runs.last_sequences,
+            &runs.places,
+            &runs.placed_by,
+            &ids.batch,
+            &ids.position,
+            &ids.transaction_ids,
+            &ids.windows_ms,
+            &messages.batch,
+            &messages.position,
+            &messages.trace_ids,
+            &columns.cause_partition_ids,
+            &columns.cause_offsets,
+            &columns.keys,
+            &columns.transaction_ids,
+            &columns.headers,
+            &columns.content_types,
+            &messages.payloads,
+            &columns.producers,
+            &traces.first,
+            &traces.last,
+            &traces.all,
+        ]
+    }
 }
 
-fn report(row: &tokio_postgres::Row) -> Report {
-    let kind: &str = row.get("kind");
-    let batch = row.get::<_, i32>("batch") as usize - 1;
-    let place: i64 = row.get("place");
-    match kind {
-        "stored" => {
-            Report::Stored { batch, first_offset: Offset(place), published_at: row.get("published_at") }
+impl Report {
+    /// A row of `messages_append`.
+    pub(super) fn of(row: &tokio_postgres::Row) -> Self {
+        let kind: &str = row.get("kind");
+        let batch = row.get::<_, i32>("batch") as usize - 1;
+        let place: i64 = row.get("place");
+        match kind {
+            "stored" => {
+                Report::Stored { batch, first_offset: Offset(place), published_at: row.get("published_at") }
+            }
+            "sequence" => Report::Sequence {
+                batch,
+                check: place as usize - 1,
+                last: row.get::<_, Option<i64>>("number").map(Sequence),
+            },
+            _ => Report::Repeated { batch, position: place as usize, offset: Offset(row.get("number")) },
         }
-        "sequence" => Report::Sequence {
-            batch,
-            check: place as usize - 1,
-            last: row.get::<_, Option<i64>>("number").map(Sequence),
-        },
-        _ => Report::Repeated { batch, position: place as usize, offset: Offset(row.get("number")) },
     }
 }
 

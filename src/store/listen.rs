@@ -4,7 +4,7 @@
 //! read everything again, and whoever uses hints polls beside them. Behind a transaction pooler there is no LISTEN; then
 //! polling is all there is.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast;
 use tokio_postgres::AsyncMessage;
@@ -19,8 +19,9 @@ query!(HEADS_HINT = "heads_hint"[TEXT]);
 
 /// Hints that a slow reader may fall behind; it then reads everything again.
 const HINTS_MAX: usize = 256;
-/// Pause before LISTEN is tried again.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
+/// Pauses before LISTEN is tried again: what is notified meanwhile is only found by looking.
+const RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(20);
+const RECONNECT_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// What may have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +108,11 @@ impl Hints {
         stop.run_until_cancelled(listen_forever(&store, &self.sender)).await;
     }
 
+    /// Tells this broker's own listeners what it knows without the database.
+    pub fn tell(&self, hint: Hint) {
+        let _nobody = self.sender.send(hint);
+    }
+
     /// Hints from now on. Subscribe before you read what they are about.
     pub fn subscribe(&self) -> broadcast::Receiver<Hint> {
         self.sender.subscribe()
@@ -114,11 +120,17 @@ impl Hints {
 }
 
 async fn listen_forever(store: &Store, sender: &broadcast::Sender<Hint>) {
+    let mut pause = RECONNECT_PAUSE_MIN;
     loop {
+        let started = Instant::now();
         if let Err(error) = listen_once(store, sender).await {
             tracing::debug!(%error, "LISTEN ended");
         }
-        tokio::time::sleep(RECONNECT_PAUSE).await;
+        pause = match started.elapsed() > RECONNECT_PAUSE_MAX {
+            true => RECONNECT_PAUSE_MIN, // it has listened for a while
+            false => (pause * 2).min(RECONNECT_PAUSE_MAX),
+        };
+        tokio::time::sleep(pause).await;
     }
 }
 

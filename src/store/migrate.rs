@@ -50,6 +50,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     5 "0005_create_groups",
     6 "0006_create_views",
     7 "0007_create_utilisation",
+    8 "0008_create_steps",
 ];
 
 /// How the schema of a database stands to the migrations that this binary knows.

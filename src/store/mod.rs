@@ -43,6 +43,7 @@ pub mod retention;
 pub mod retry;
 pub mod segments;
 pub mod sessions;
+pub mod steps;
 mod timing;
 mod tls;
 pub mod topics;

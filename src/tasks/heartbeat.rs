@@ -13,6 +13,7 @@ use crate::broker::metrics::Metrics;
 use crate::ids::BrokerId;
 use crate::limits::HEARTBEATS_PER_TTL;
 use crate::store::brokers::Renewal;
+use crate::store::listen::{Hint, Hints};
 use crate::store::{Connection, Error, Role, Store};
 
 /// Heartbeats between two looks for rows that nobody needs.
@@ -23,6 +24,7 @@ struct Heartbeat {
     keeper: LeaseKeeper,
     ttl: Duration,
     metrics: Arc<Metrics>,
+    hints: Hints,
     connection: Option<Connection>,
     broker_id: Option<BrokerId>,
     /// When the first of the others expires if it is not heard of, as the last heartbeat saw it.
@@ -40,6 +42,7 @@ pub async fn run(
     keeper: LeaseKeeper,
     ttl: Duration,
     metrics: Arc<Metrics>,
+    hints: Hints,
     stop: CancellationToken,
 ) {
     let mut heartbeat = Heartbeat {
@@ -47,6 +50,7 @@ pub async fn run(
         keeper,
         ttl,
         metrics,
+        hints,
         connection: None,
         broker_id: None,
         first_expiry_at: None,
@@ -124,6 +128,7 @@ impl Heartbeat {
             for buried in connection.brokers_bury().await? {
                 self.metrics.burials.inc();
                 tracing::warn!(broker = %buried, "a broker has fallen silent; its lanes are free");
+                self.hints.tell(Hint::Everything); // our own groups need not wait for a notification that may be lost
             }
         }
         if self.beats.is_multiple_of(FORGET_EVERY) {

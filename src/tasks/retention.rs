@@ -19,6 +19,9 @@ pub async fn run(store: Store, stop: CancellationToken) {
         if let Some(Err(error)) = stop.run_until_cancelled(store.topics_sweep()).await {
             tracing::warn!(%error, "sweep of deleted topics failed; the next round goes on");
         }
+        if let Some(Err(error)) = stop.run_until_cancelled(store.steps_expire()).await {
+            tracing::warn!(%error, "steps stay for now");
+        }
         if let Some(Err(error)) = stop.run_until_cancelled(store.deduplication_expire()).await {
             tracing::warn!(%error, "expiry of deduplication failed; the next round goes on");
         }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use laneway_client::wire::{
     Ack, Batch, BatchOptions, BrokerFrame, ClientFrame, Credit, CreditGrant, ErrorFrame, Hello, LaneGranted,
-    Nack, NewMessage, OffsetRange, Publish, Published, Start, Subprotocol, Subscribe, Subscribed,
-    WantedSettings, Welcome,
+    Nack, NewMessage, OffsetRange, Publish, Published, Start, Subprotocol, Subscribe, Subscribed, Transact,
+    Transacted, WantedSettings, Welcome,
 };
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
@@ -308,6 +308,19 @@ impl Socket {
     pub async fn confirmed(&mut self, id: u64) -> Result<i64, ErrorFrame> {
         self.wait_for(|frame| match frame {
             BrokerFrame::Acked(acked) if acked.id == id => Some(Ok(acked.committed_offset)),
+            BrokerFrame::Error(error) if error.id == Some(id) => Some(Err((**error).clone())),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Sends a step and waits for its answer.
+    pub async fn transact(&mut self, mut transact: Transact) -> Result<Transacted, ErrorFrame> {
+        let id = self.id();
+        transact.id = id;
+        self.send(ClientFrame::Transact(transact)).await;
+        self.wait_for(|frame| match frame {
+            BrokerFrame::Transacted(done) if done.id == id => Some(Ok(done.clone())),
             BrokerFrame::Error(error) if error.id == Some(id) => Some(Err((**error).clone())),
             _ => None,
         })

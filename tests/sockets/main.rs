@@ -7,6 +7,7 @@
 //! | `failures` | nacks, backoff, deadlines, poison, the three policies |
 //! | `members` | sharing, draining, waiting, taking over, two brokers |
 //! | `zombies` | frozen and killed brokers |
+//! | `transact` | steps: acks and publishes together, repeated, fenced, refused |
 //! | `crowd` | many sessions that come and go while messages flow |
 //! | `commits` | what acks cost the database |
 //! | `metrics` | what `/metrics` counts |
@@ -28,6 +29,7 @@ mod flow;
 mod lag_metrics;
 mod members;
 mod metrics;
+mod transact;
 mod utilisation;
 mod zombies;
 

@@ -109,6 +109,10 @@ error_codes! {
     StaleRound = "stale_round", Refused, 409;
     /// The offset has not been sent under this epoch.
     BeyondSent = "beyond_sent", Refused, 422;
+    /// What the step acknowledges is done already, so that it cannot be done again with it.
+    AlreadyDone = "already_done", Refused, 409;
+    /// The step id belongs to a step of other content.
+    StepMismatch = "step_mismatch", Refused, 409;
     /// The credit is zero in both parts, or passes a limit of the broker.
     InvalidCredit = "invalid_credit", Refused, 422;
     /// The partition has no message at that offset yet.

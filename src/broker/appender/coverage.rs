@@ -5,9 +5,8 @@
 
 use std::time::Duration;
 
-use super::queue::{Coverage, Growth};
 use super::task::{Event, Events};
-use crate::ids::PartitionId;
+use crate::ids::{Offset, PartitionId};
 use crate::store::segments::Extended;
 use crate::store::{Error, Store};
 
@@ -15,6 +14,24 @@ use crate::store::{Error, Store};
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// After this many looks the other broker is taken to be stuck.
 const BUSY_LOOKS_MAX: usize = 500;
+
+/// What is known about the tables of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::broker) enum Coverage {
+    /// Nobody has asked yet, or what we knew proved wrong.
+    Unknown,
+    /// Asked; units wait for the answer.
+    Asked,
+    /// Tables exist for `[next, end)`; the last segment begins at `ahead_from`.
+    Known { next: Offset, ahead_from: Offset, end: Offset, growth: Growth },
+}
+
+/// Whether the next segment is being made beside the flushes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::broker) enum Growth {
+    Idle,
+    UnderWay,
+}
 
 /// Asks for tables for some messages; the answer comes as an event.
 pub(super) fn ask(store: Store, events: Events, partition_id: PartitionId, messages: usize) {
@@ -24,7 +41,8 @@ pub(super) fn ask(store: Store, events: Events, partition_id: PartitionId, messa
     });
 }
 
-async fn extend(
+/// Makes tables for some messages more; `None`: the partition is gone.
+pub(in crate::broker) async fn extend(
     store: &Store,
     partition_id: PartitionId,
     messages: usize,

@@ -6,6 +6,7 @@
 //! | `unit` | what is written all or none, and what is known about it so far |
 //! | `queue` | units waiting per partition, and which of them the next flush takes |
 //! | `commits` | commits of lanes waiting for a flush |
+//! | `columns` | messages as columns of a flush |
 //! | `plan` | the flush as columns; what its reports mean for each unit |
 //! | `task` | the loop of one connection: accumulate, flush, settle |
 //! | `outcome` | what becomes of units whose flush was not committed |
@@ -15,8 +16,9 @@
 //! Each task owns a connection and a disjoint set of partitions, so that within a broker their locks never meet. While one
 //! flush commits, the next accumulates in the inbox: batching without waiting.
 
+pub(in crate::broker) mod columns;
 mod commits;
-mod coverage;
+pub(in crate::broker) mod coverage;
 mod errands;
 mod outcome;
 mod plan;

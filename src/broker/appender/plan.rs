@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 
 use super::AppendError;
+use super::columns::{add_message, add_traces};
 use super::commits::{self, PendingCommit};
 use super::unit::{Known, Pending};
 use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
@@ -194,38 +195,9 @@ fn add_messages<'a>(flush: &mut Flush<'a>, batch: i32, pending: &'a Pending, pos
         if *known != Known::New {
             continue;
         }
-        if let Some(id) = message.transaction_id() {
-            flush.ids.batch.push(batch);
-            flush.ids.position.push(*position);
-            flush.ids.transaction_ids.push(id);
-            flush.ids.windows_ms.push(window_ms);
-        }
-        let columns = &mut flush.messages;
-        columns.batch.push(batch);
-        columns.position.push(*position);
-        columns.trace_ids.push(message.trace_id.0);
-        columns.cause_partition_ids.push(message.cause.map(|cause| cause.partition_id.0));
-        columns.cause_offsets.push(message.cause.map(|cause| cause.offset.0));
-        columns.keys.push(message.key());
-        columns.transaction_ids.push(message.transaction_id());
-        columns.headers.push(message.headers.as_deref());
-        columns.content_types.push(message.content_type.as_deref());
-        columns.payloads.push(&message.payload);
-        columns.producers.push(message.producer.as_deref());
-        flush.traces.all.push(message.trace_id.prefix());
+        add_message(flush, batch, *position, message, window_ms);
         *position += 1;
     }
-}
-
-/// Each trace once per batch: a pipeline run often sends several messages together.
-fn add_traces(flush: &mut Flush<'_>, before: usize) {
-    let traces = &mut flush.traces;
-    let mut mine = traces.all.split_off(before);
-    mine.sort_unstable();
-    mine.dedup();
-    traces.first.push(before as i32 + 1);
-    traces.last.push((before + mine.len()) as i32);
-    traces.all.append(&mut mine);
 }
 
 /// What to remember of a numbered unit: pieces whose sequences and offsets both run on.

@@ -6,28 +6,11 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
+use super::coverage::{Coverage, Growth};
 use super::plan::{Plan, Taken};
 use super::unit::Pending;
 use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
 use crate::limits::{FLUSH_BYTES_MAX, FLUSH_MESSAGES_MAX, FLUSH_PARTITIONS_MAX};
-
-/// What is known about the tables of a partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Coverage {
-    /// Nobody has asked yet, or what we knew proved wrong.
-    Unknown,
-    /// Asked; units wait for the answer.
-    Asked,
-    /// Tables exist for `[next, end)`; the last segment begins at `ahead_from`.
-    Known { next: Offset, ahead_from: Offset, end: Offset, growth: Growth },
-}
-
-/// Whether the next segment is being made beside the flushes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Growth {
-    Idle,
-    UnderWay,
-}
 
 /// Who may flush a partition now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,9 +12,10 @@ use rand::Rng as _;
 use tokio::sync::mpsc;
 
 use super::commits::Commits;
+use super::coverage::Coverage;
 use super::errands::{flush_alone, flush_contended, look_up};
 use super::plan::{Plan, Settlement, Taken, Wrote};
-use super::queue::{Coverage, Queues};
+use super::queue::Queues;
 use super::unit::{Doubt, Pending};
 use super::{AppendError, Chore, Request, coverage};
 use crate::broker::announce::Announcer;

@@ -79,15 +79,17 @@ impl GroupTask {
         }
     }
 
+    /// The lane that a client speaks about, if its session holds it under that epoch.
+    pub(super) fn lane_of(&self, session_id: SessionId, partition: u32, epoch: i64) -> Option<PartitionId> {
+        let partition_id = self.numbers.get(&partition).copied()?;
+        let held = self.lanes.get(&partition_id)?;
+        let holds = held.fence.session_id == session_id && held.fence.epoch.0 == epoch && !held.releasing;
+        holds.then_some(partition_id)
+    }
+
     /// The lane that a client speaks about; it is told if it does not hold it under that epoch.
     fn held_lane(&mut self, named: &Named) -> Option<PartitionId> {
-        let partition_id = self.numbers.get(&named.partition).copied();
-        let holds = |held: &&Held| {
-            held.fence.session_id == named.session_id && held.fence.epoch.0 == named.epoch && !held.releasing
-        };
-        if let Some(partition_id) = partition_id
-            && self.lanes.get(&partition_id).filter(holds).is_some()
-        {
+        if let Some(partition_id) = self.lane_of(named.session_id, named.partition, named.epoch) {
             return Some(partition_id);
         }
         let detail =

@@ -10,7 +10,7 @@ use super::{Surroundings, assignment};
 use crate::broker::appender::CommitError;
 use crate::broker::reader::ReadError;
 use crate::ids::{BrokerId, Epoch, GroupId, Offset, PartitionId, SessionId};
-use crate::limits::{CATCH_UP_BYTES, CATCH_UP_MESSAGES, EFFECT_RETRY_PAUSE};
+use crate::limits::{CATCH_UP_BYTES, CATCH_UP_MESSAGES, EFFECT_RETRY_PAUSE, EFFECT_RETRY_PAUSE_MIN};
 use crate::store::groups::{GroupSettings, GroupView};
 use crate::store::lanes::{DeadLetter, Fence, LaneRow, ResumeAt, Settled, Settlement};
 use crate::store::messages::{Message, ReadLimit};
@@ -81,6 +81,23 @@ impl Settling {
             Settling::Charge { id, .. } | Settling::GiveUp { id, .. } => *id,
             Settling::Release { .. } => None,
         }
+    }
+}
+
+/// Pauses between tries: short at first, because most failures are one lost connection.
+#[derive(Debug)]
+pub(super) struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(EFFECT_RETRY_PAUSE_MIN)
+    }
+}
+
+impl Pauses {
+    pub fn next(&mut self) -> Duration {
+        let longer = (self.0 * 2).min(EFFECT_RETRY_PAUSE);
+        std::mem::replace(&mut self.0, longer)
     }
 }
 
@@ -199,12 +216,13 @@ impl Effects {
         let group_id = self.group_id;
         self.spawn(async move {
             let _turn = settling.acquire().await;
+            let mut pauses = Pauses::default();
             // `false`: this id was buried too, and the next one enters it.
             while let Err(error) =
                 store.members_join(group_id, session_id, broker_id, &resume_hash, &terms).await
             {
                 tracing::debug!(%error, "a member is entered again in a moment");
-                tokio::time::sleep(EFFECT_RETRY_PAUSE).await;
+                tokio::time::sleep(pauses.next()).await;
             }
             Event::Entered { session_id }
         });
@@ -216,9 +234,10 @@ impl Effects {
         let group_id = self.group_id;
         self.spawn(async move {
             let _turn = settling.acquire().await;
+            let mut pauses = Pauses::default();
             while let Err(error) = store.members_leave(group_id, session_id, broker_id).await {
                 tracing::debug!(%error, "a member leaves in a moment");
-                tokio::time::sleep(EFFECT_RETRY_PAUSE).await;
+                tokio::time::sleep(pauses.next()).await;
             }
             Event::Left { session_id }
         });
@@ -252,6 +271,7 @@ async fn settle(
 ) -> Settled {
     let _turn = surroundings.settling.acquire().await;
     let started = Instant::now();
+    let mut pauses = Pauses::default();
     loop {
         let done = async {
             if let Some(give_up) = &give_up {
@@ -263,7 +283,7 @@ async fn settle(
             Ok(settled) => return settled,
             Err(error) => {
                 tracing::warn!(%error, partition = %fence.partition_id, waited = ?started.elapsed(), "a lane is settled later");
-                tokio::time::sleep(EFFECT_RETRY_PAUSE).await;
+                tokio::time::sleep(pauses.next()).await;
             }
         }
     }

@@ -226,13 +226,64 @@ impl Lane {
             return Err(AckError::BeyondSent { sent });
         }
         let clip = |offset: Offset| bound.map_or(offset, |bound| offset.min(bound));
-        let before = self.committed;
         if let Some(next) = next {
             self.acked.insert(self.committed, clip(next));
         }
         for (from, to) in ranges {
             self.acked.insert((*from).max(self.committed), clip(*to));
         }
+        self.settle(now);
+        match bound {
+            Some(below) if furthest > below => Err(AckError::StaleRound { round, below }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// What a step would acknowledge: all of it must have been sent in a round that stands, and not be done.
+    /// Of what `next` covers, only what is not done yet.
+    pub fn check_step(
+        &self,
+        round: u32,
+        next: Option<Offset>,
+        ranges: &[(Offset, Offset)],
+    ) -> Result<Vec<(Offset, Offset)>, AckError> {
+        let furthest = ranges.iter().map(|range| range.1).chain(next).max().unwrap_or(Offset::ZERO);
+        let sent = self.sent_in(round);
+        if furthest > sent {
+            return Err(AckError::BeyondSent { sent });
+        }
+        if let Some(below) = self.void_bound(round).filter(|below| furthest > *below) {
+            return Err(AckError::StaleRound { round, below });
+        }
+        let is_done = |offset: Offset| offset < self.committed || self.acked.contains(offset);
+        for (from, to) in ranges {
+            if let Some(offset) = (from.0..to.0).map(Offset).find(|offset| is_done(*offset)) {
+                return Err(AckError::Done { offset });
+            }
+        }
+        let mut wanted = Ranges::from_pairs(ranges.iter().copied());
+        if let Some(next) = next {
+            self.acked.gaps(self.committed, next).for_each(|(from, to)| wanted.insert(from, to));
+        }
+        match (wanted.is_empty(), next) {
+            (true, next) => Err(AckError::Done { offset: Offset(next.map_or(0, |next| next.0 - 1).max(0)) }),
+            (false, _) => {
+                Ok(wanted.pairs().into_iter().map(|(from, to)| (Offset(from), Offset(to))).collect())
+            }
+        }
+    }
+
+    /// A step has acknowledged these, durably; what round they were sent in does not matter any more.
+    pub fn on_step(&mut self, ranges: &[(Offset, Offset)], now: Instant) {
+        for (from, to) in ranges {
+            self.acked.insert((*from).max(self.committed), *to);
+        }
+        self.settle(now);
+    }
+
+    /// Something more is acknowledged.
+    fn settle(&mut self, now: Instant) {
+        let before = self.committed;
         self.committed = self.acked.settle(self.committed);
         self.cursor = self.cursor.max(self.committed);
         self.failed = self.failed.split_off(&self.committed);
@@ -241,10 +292,6 @@ impl Lane {
         self.dirty = true;
         if self.committed != before {
             self.oldest_since = now;
-        }
-        match bound {
-            Some(below) if furthest > below => Err(AckError::StaleRound { round, below }),
-            Some(_) | None => Ok(()),
         }
     }
 

@@ -7,6 +7,7 @@
 //! | `reconcile` | table state against memory: who gets, drains and loses lanes |
 //! | `deliver` | feeding lanes from the hot tail or the segments, within credit |
 //! | `answer` | acks, nacks, progress, credit, and what follows from failures |
+//! | `stepping` | what steps of pipelines reserve and acknowledge |
 //! | `effects` | what is done beside the loop, in the database |
 //! | `lane`, `ranges`, `credit`, `assignment`, `backoff`, `settings` | the rules; pure |
 //!
@@ -19,11 +20,12 @@ mod backoff;
 mod credit;
 mod deliver;
 mod effects;
-mod lane;
+pub mod lane;
 mod ranges;
 mod reconcile;
 pub mod settings;
 pub(super) mod start;
+mod stepping;
 mod task;
 
 use std::collections::HashMap;
@@ -39,6 +41,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 pub use credit::{Credit, InvalidCredit};
 use settings::{InvalidSetting, Mismatch};
 pub use start::{Terms, batch_limits};
+pub use stepping::{Refused as StepRefused, Reserved, Unreserved};
 use task::GroupTask;
 
 use super::appender::AppenderHandle;
@@ -48,9 +51,10 @@ use super::metrics::Metrics;
 use super::outbox::Outbox;
 use super::reader::{ReadError, Reader};
 use super::topics::{TopicError, Topics};
-use crate::ids::{GroupId, SessionId};
+use crate::ids::{GroupId, Offset, SessionId, StepId};
 use crate::limits::{CATCH_UP_READS_MAX, GROUP_REQUESTS_MAX, SETTLEMENTS_MAX};
 use crate::store::groups::{Group, GroupSettings};
+use crate::store::lanes::Fence;
 use crate::store::listen::Hints;
 use crate::store::topics::Topic;
 use crate::store::{Error, Store};
@@ -153,6 +157,24 @@ enum Request {
         session_id: SessionId,
         ack: Ack,
     },
+    /// A step is to acknowledge this: nobody else may meanwhile.
+    Reserve {
+        session_id: SessionId,
+        step_id: StepId,
+        ack: Ack,
+        reply: oneshot::Sender<Result<Reserved, Unreserved>>,
+    },
+    /// A step has acknowledged this, durably.
+    StepDone {
+        fence: Fence,
+        step_id: StepId,
+        ranges: Vec<(Offset, Offset)>,
+    },
+    /// A step was not done.
+    StepUndone {
+        fence: Fence,
+        step_id: StepId,
+    },
     Nack {
         session_id: SessionId,
         nack: Nack,
@@ -183,6 +205,36 @@ impl GroupHandle {
 
     pub async fn ack(&self, session_id: SessionId, ack: Ack) {
         self.send(Request::Ack { session_id, ack }).await;
+    }
+
+    /// Asks for what a step is to acknowledge; the answer comes in the order of acks and steps.
+    pub async fn reserve(
+        &self,
+        session_id: SessionId,
+        step_id: StepId,
+        ack: Ack,
+    ) -> oneshot::Receiver<Result<Reserved, Unreserved>> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Reserve { session_id, step_id, ack, reply }).await;
+        answer
+    }
+
+    /// A step has acknowledged this, durably.
+    pub fn step_done(&self, fence: Fence, step_id: StepId, ranges: Vec<(Offset, Offset)>) {
+        self.tell(Request::StepDone { fence, step_id, ranges });
+    }
+
+    /// A step was not done; what it has reserved is free.
+    pub fn step_undone(&self, fence: Fence, step_id: StepId) {
+        self.tell(Request::StepUndone { fence, step_id });
+    }
+
+    /// As [`GroupHandle::send`], without waiting: if the inbox is full, somebody else waits.
+    fn tell(&self, request: Request) {
+        if let Err(mpsc::error::TrySendError::Full(request)) = self.requests.try_send(request) {
+            let handle = self.clone();
+            tokio::spawn(async move { handle.send(request).await });
+        }
     }
 
     pub async fn nack(&self, session_id: SessionId, nack: Nack) {

@@ -73,6 +73,18 @@ impl Ranges {
         self.0.iter().map(|range| (range.1.min(bound.0) - range.0).max(0)).sum()
     }
 
+    /// What of `[from, to)` is not in the set, as half-open ranges.
+    pub fn gaps(&self, from: Offset, to: Offset) -> impl Iterator<Item = (Offset, Offset)> {
+        let mut next = from;
+        std::iter::from_fn(move || {
+            next = self.after(next);
+            let end = self.before(next).unwrap_or(to).min(to);
+            let gap = (next < end).then_some((next, end));
+            next = end;
+            gap
+        })
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -119,6 +131,9 @@ mod tests {
             for pair in ranges.pairs().windows(2) {
                 prop_assert!(pair[0].1 < pair[1].0);
             }
+            let missing: Vec<i64> =
+                ranges.gaps(Offset(below), Offset(70)).flat_map(|(from, to)| from.0..to.0).collect();
+            prop_assert_eq!(missing, (below..70).filter(|offset| !set.contains(offset)).collect::<Vec<_>>());
             let next = ranges.settle(Offset(below));
             prop_assert_eq!(next.0, (below..).find(|offset| !set.contains(offset)).unwrap());
             prop_assert!(ranges.pairs().iter().all(|range| range.0 > next.0));

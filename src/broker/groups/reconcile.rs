@@ -13,7 +13,7 @@ use laneway_client::wire::{
 };
 use tokio::sync::oneshot;
 
-use super::effects::{GiveUp, Listed, Settling};
+use super::effects::{GiveUp, Listed, Pauses, Settling};
 use super::lane::{Gate, Lane};
 use super::ranges::Ranges;
 use super::task::{GroupTask, Held, Look, Member};
@@ -21,7 +21,6 @@ use super::{Credit, Leaving};
 use crate::broker::metrics::Reason;
 use crate::broker::outbox::Outbox;
 use crate::ids::{BrokerId, Offset, PartitionId, SessionId};
-use crate::limits::EFFECT_RETRY_PAUSE;
 use crate::store::Error;
 use crate::store::groups::GroupSettings;
 use crate::store::lanes::{Fence, LaneRow, Release, ResumeAt, Settlement};
@@ -178,6 +177,9 @@ impl GroupTask {
 
     pub(super) fn on_listed(&mut self, result: Result<Option<Listed>, Error>) {
         self.looked();
+        if result.is_ok() {
+            self.look_pauses = Pauses::default();
+        }
         let rows = match result {
             Ok(Some(listed)) if !listed.lanes.is_empty() => {
                 self.on_settings(listed.settings);
@@ -187,7 +189,7 @@ impl GroupTask {
             Err(error) => {
                 tracing::debug!(%error, "the lanes of a group are looked at again in a moment");
                 self.look = Look::Assign;
-                self.look_at = Instant::now() + EFFECT_RETRY_PAUSE;
+                self.look_at = Instant::now() + self.look_pauses.next();
                 return;
             }
         };

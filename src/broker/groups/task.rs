@@ -12,14 +12,14 @@ use parking_lot::Mutex;
 use rand::Rng as _;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
-use super::effects::{Effects, Event};
+use super::effects::{Effects, Event, Pauses};
 use super::lane::{Gate, Lane};
 use super::ranges::Ranges;
 use super::{BatchLimits, Credit, GroupHandle, Leaving, Request, Subscription, Surroundings};
 use crate::broker::hot_tail::Wake;
 use crate::broker::outbox::{Outbox, Refund, WriteLog};
 use crate::broker::slab::Slab;
-use crate::ids::{BrokerId, GroupId, Offset, PartitionId, SessionId};
+use crate::ids::{BrokerId, GroupId, Offset, PartitionId, SessionId, StepId};
 use crate::limits::{ASSIGN_PAUSE, GROUP_EVENTS_MAX, GROUP_TURN_REQUESTS, RECONCILE_INTERVAL};
 use crate::store::groups::Group;
 use crate::store::lanes::{Fence, Release};
@@ -101,6 +101,8 @@ pub(super) struct Held {
     /// Since when fewer messages than a batch should have are waiting.
     pub short_since: Option<Instant>,
     pub committing: bool,
+    /// What steps under way acknowledge: nobody else may do it with another step.
+    pub reserved: Vec<(StepId, Vec<(Offset, Offset)>)>,
     /// Acks that are to be confirmed with the commit of this number or a later one.
     pub confirms: Vec<(i64, u64)>,
     /// What is stored for certain: the committed offset, and what is acknowledged beyond it.
@@ -134,6 +136,7 @@ impl Held {
             dry_at: None,
             short_since: None,
             committing: false,
+            reserved: Vec::new(),
             confirms: Vec::new(),
             durable: lane.position(),
             committing_at: lane.position(),
@@ -155,7 +158,10 @@ impl Held {
 
     /// Nothing in flight, and nothing being written down.
     pub fn is_idle(&self) -> bool {
-        !self.releasing && self.lane.in_flight() == 0 && self.lane.gate != Gate::Settling
+        !self.releasing
+            && self.lane.in_flight() == 0
+            && self.lane.gate != Gate::Settling
+            && self.reserved.is_empty()
     }
 
     /// Fewer messages wait than a batch should have; whether it is still worth waiting for more.
@@ -202,6 +208,8 @@ pub(super) struct GroupTask {
     /// What the last look was for.
     pub looked_for: Look,
     looks: u32,
+    /// Before the next look, while looks fail.
+    pub look_pauses: Pauses,
     /// Sessions whose outbox was full at the last try.
     pub stalled: BTreeSet<SessionId>,
     /// Something was not sent because the broker did not trust its lease.
@@ -249,6 +257,7 @@ impl GroupTask {
             looking: false,
             looked_for: Look::None,
             looks: 0,
+            look_pauses: Pauses::default(),
             stalled: BTreeSet::new(),
             distrusted: false,
             numbers: HashMap::new(),
@@ -346,6 +355,14 @@ impl GroupTask {
             Request::Attach { session_id, outbox, reply } => self.on_attach(session_id, outbox, reply),
             Request::Leave { session_id, leaving, reply } => self.on_leave(session_id, leaving, reply),
             Request::Ack { session_id, ack } => self.on_ack(session_id, &ack),
+            Request::Reserve { session_id, step_id, ack, reply } => {
+                // A session that is gone has reserved nothing.
+                if let Err(Ok(reserved)) = reply.send(self.reserve(session_id, step_id, &ack)) {
+                    self.on_step_undone(reserved.fence, step_id);
+                }
+            }
+            Request::StepDone { fence, step_id, ranges } => self.on_step_done(fence, step_id, &ranges),
+            Request::StepUndone { fence, step_id } => self.on_step_undone(fence, step_id),
             Request::Nack { session_id, nack } => self.on_nack(session_id, nack),
             Request::Progress { session_id, progress } => self.on_progress(session_id, &progress),
             Request::Credit { session_id, messages, bytes } => self.on_credit(session_id, messages, bytes),

@@ -411,6 +411,9 @@ impl Owner {
             BrokerFrame::Unsubscribed(left) => self.readers.on_left(left.subscription),
             BrokerFrame::Untailed(left) => self.readers.on_left(left.subscription),
             BrokerFrame::Acked(acked) => self.readers.on_acked(acked.id),
+            BrokerFrame::Transacted(step) => {
+                tracing::warn!(step = %step.step_id, "a step that nobody asked for")
+            }
             BrokerFrame::Batch(batch) => {
                 if let Some(shared) = self.readers.shared(batch.subscription) {
                     shared.with(|inbox| inbox.on_batch(batch));

@@ -24,9 +24,15 @@ pub const HELLO_TIMEOUT_MS: u32 = 10_000;
 
 /// Levels of maps and arrays in a frame, its own map counted; our own frames need five.
 pub const FRAME_DEPTH_MAX: usize = 32;
-/// Levels that a JSON payload may have of its own: it stands in a message, in `messages`, in the frame.
-pub const JSON_PAYLOAD_DEPTH_MAX: usize = FRAME_DEPTH_MAX - 3;
+/// Levels that a JSON payload may have of its own to be written as JSON in any frame: in a `transact` it stands in a message, in
+/// `messages`, in a publish, in `publishes`, in the frame.
+pub const JSON_PAYLOAD_DEPTH_MAX: usize = FRAME_DEPTH_MAX - 5;
 
 /// Messages of one `publish`: a decoded message takes far more memory than the few bytes that an empty one has on the wire.
 /// A broker may allow fewer (`welcome.limits`), never more.
 pub const PUBLISH_MESSAGES_MAX: usize = 10_000;
+
+/// Lanes that one `transact` acknowledges on.
+pub const TRANSACT_ACKS_MAX: usize = 64;
+/// Publishes of one `transact`; their messages together are bounded like those of a `publish`.
+pub const TRANSACT_PUBLISHES_MAX: usize = 64;

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::record::Record;
 use super::shared::{OffsetRange, OnFailure, ResumeOutcome, Token};
+use super::transact::Transacted;
 use crate::error_code::{Class, ErrorCode};
 
 /// A frame from the broker.
@@ -14,6 +15,8 @@ pub enum BrokerFrame {
     Welcome(Box<Welcome>),
     /// What became of a publish.
     Published(Published),
+    /// A step is done.
+    Transacted(Transacted),
     /// The session takes part in the group.
     Subscribed(Subscribed),
     /// A lane is the session's.
@@ -439,6 +442,7 @@ impl BrokerFrame {
         match self {
             Self::Welcome(_) => "welcome",
             Self::Published(_) => "published",
+            Self::Transacted(_) => "transacted",
             Self::Subscribed(_) => "subscribed",
             Self::LaneGranted(_) => "lane_granted",
             Self::LaneDraining(_) => "lane_draining",

@@ -10,6 +10,7 @@ use super::bounds;
 use super::members;
 use super::new_message::NewMessage;
 use super::shared::{CreditGrant, OffsetRange, OnFailure, Start, Token};
+use super::transact::Transact;
 
 /// A frame from the client.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +19,8 @@ pub enum ClientFrame {
     Hello(Hello),
     /// Stores messages.
     Publish(Publish),
+    /// Acknowledges and stores, together.
+    Transact(Transact),
     /// Joins a group.
     Subscribe(Subscribe),
     /// These are done.
@@ -192,6 +195,22 @@ pub struct Ack {
     pub ranges: Vec<OffsetRange>,
 }
 
+impl Ack {
+    /// What the types alone cannot say: the field at fault and a sentence.
+    pub(super) fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        match self {
+            Self { next: None, ranges, .. } if ranges.is_empty() => {
+                Err(("next", "an ack has next, ranges or both"))
+            }
+            Self { next: Some(..0), .. } => Err(("next", "next must not be negative")),
+            Self { ranges, .. } if ranges.iter().any(|range| range.from < 0 || range.from >= range.to) => {
+                Err(("ranges", "a range is [from, to) with 0 <= from < to"))
+            }
+            Self { .. } => Ok(()),
+        }
+    }
+}
+
 /// This message failed. Ends the round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -294,6 +313,7 @@ impl ClientFrame {
         match self {
             Self::Hello(_) => "hello",
             Self::Publish(_) => "publish",
+            Self::Transact(_) => "transact",
             Self::Subscribe(_) => "subscribe",
             Self::Ack(_) => "ack",
             Self::Nack(_) => "nack",
@@ -311,6 +331,7 @@ impl ClientFrame {
         match self {
             Self::Hello(Hello { id, .. })
             | Self::Publish(Publish { id, .. })
+            | Self::Transact(Transact { id, .. })
             | Self::Subscribe(Subscribe { id, .. })
             | Self::Unsubscribe(Unsubscribe { id, .. })
             | Self::Tail(Tail { id, .. })
@@ -325,15 +346,8 @@ impl ClientFrame {
     /// What the types alone cannot say: the field at fault and a sentence.
     pub(super) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         match self {
-            Self::Ack(Ack { next: None, ranges, .. }) if ranges.is_empty() => {
-                Err(("next", "an ack has next, ranges or both"))
-            }
-            Self::Ack(Ack { next: Some(..0), .. }) => Err(("next", "next must not be negative")),
-            Self::Ack(Ack { ranges, .. })
-                if ranges.iter().any(|range| range.from < 0 || range.from >= range.to) =>
-            {
-                Err(("ranges", "a range is [from, to) with 0 <= from < to"))
-            }
+            Self::Ack(ack) => ack.check(),
+            Self::Transact(transact) => transact.check(),
             Self::Nack(Nack { offset: ..0, .. }) => Err(("offset", "offset must not be negative")),
             Self::Subscribe(Subscribe { start: Some(Start::Offset(..0)), .. })
             | Self::Tail(Tail { start: Some(Start::Offset(..0)), .. }) => {
@@ -348,7 +362,6 @@ impl ClientFrame {
             Self::Hello(_)
             | Self::Publish(_)
             | Self::Subscribe(_)
-            | Self::Ack(_)
             | Self::Nack(_)
             | Self::Progress(_)
             | Self::Credit(_)

@@ -36,6 +36,13 @@ impl FrameError {
         self
     }
 
+    /// The same, of a part of a larger frame: its field stands below `part`.
+    pub(super) fn within(mut self, part: &str) -> Self {
+        let field = format!("{part}{}", self.field.as_deref().unwrap_or_default());
+        self.detail = cut(format!("{part} {}", self.detail), DETAIL_CHARS_MAX);
+        self.with_field(field.trim_end_matches('.').to_owned())
+    }
+
     pub(super) fn with_id(mut self, id: Option<u64>) -> Self {
         self.id = id;
         self

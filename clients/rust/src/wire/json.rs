@@ -88,9 +88,9 @@ pub(super) fn write_publish(publish: &Publish) -> Vec<u8> {
 }
 
 /// The messages of a publish, kept only as far as a publish may have any.
-struct Messages {
-    kept: Vec<PublishMessage>,
-    count: usize,
+pub(super) struct Messages {
+    pub(super) kept: Vec<PublishMessage>,
+    pub(super) count: usize,
 }
 
 impl<'de> Deserialize<'de> for Messages {

@@ -6,6 +6,7 @@
 //! | [`broker_frames`] | frames from the broker |
 //! | [`shared`] | values that stand in several frames |
 //! | [`new_message`] | a message to publish |
+//! | [`transact`] | a step: acks and publishes together |
 //! | [`record`] | a stored message, and batches made of encoded ones |
 //! | [`bounds`] | defaults and bounds that both sides know |
 //! | [`close`] | close codes: come back or not? |
@@ -26,6 +27,7 @@ pub mod new_message;
 mod pack;
 pub mod record;
 pub mod shared;
+pub mod transact;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -44,6 +46,7 @@ pub use frame_error::FrameError;
 pub use new_message::NewMessage;
 pub use record::{BatchHeader, Record, RecordRef, batch_frame};
 pub use shared::{CreditGrant, OffsetRange, OnFailure, ResumeOutcome, Start, Token};
+pub use transact::{Placed, StepPublish, Transact, Transacted};
 
 use crate::error_code::ErrorCode;
 use members::Current;
@@ -99,6 +102,10 @@ impl Subprotocol {
                 Self::Json => json::write_publish(publish),
                 Self::MessagePack => msgpack::write_publish(publish),
             },
+            ClientFrame::Transact(step) => match self {
+                Self::Json => transact::write_json(step),
+                Self::MessagePack => transact::write_msgpack(step),
+            },
             ClientFrame::Subscribe(body) => self.write(kind, body),
             ClientFrame::Ack(body) => self.write(kind, body),
             ClientFrame::Nack(body) => self.write(kind, body),
@@ -117,6 +124,7 @@ impl Subprotocol {
         match frame {
             BrokerFrame::Welcome(body) => self.write(kind, body),
             BrokerFrame::Published(body) => self.write(kind, body),
+            BrokerFrame::Transacted(body) => self.write(kind, body),
             BrokerFrame::Subscribed(body) => self.write(kind, body),
             BrokerFrame::LaneGranted(body) => self.write(kind, body),
             BrokerFrame::LaneDraining(body) => self.write(kind, body),
@@ -147,6 +155,10 @@ impl Subprotocol {
                 Self::Json => json::read_publish(frame)?,
                 Self::MessagePack => msgpack::read_publish(frame)?,
             }),
+            "transact" => ClientFrame::Transact(match self {
+                Self::Json => transact::read_json(frame)?,
+                Self::MessagePack => transact::read_msgpack(frame)?,
+            }),
             "subscribe" => ClientFrame::Subscribe(self.body(frame)?),
             "ack" => ClientFrame::Ack(self.body(frame)?),
             "nack" => ClientFrame::Nack(self.body(frame)?),
@@ -164,6 +176,7 @@ impl Subprotocol {
         Ok(match kind {
             "welcome" => BrokerFrame::Welcome(self.body(frame)?),
             "published" => BrokerFrame::Published(self.body(frame)?),
+            "transacted" => BrokerFrame::Transacted(self.body(frame)?),
             "subscribed" => BrokerFrame::Subscribed(self.body(frame)?),
             "lane_granted" => BrokerFrame::LaneGranted(self.body(frame)?),
             "lane_draining" => BrokerFrame::LaneDraining(self.body(frame)?),

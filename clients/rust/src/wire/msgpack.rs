@@ -46,7 +46,7 @@ pub(super) fn open(frame: &Bytes) -> Result<Envelope, FrameError> {
 }
 
 /// Why a frame could not be walked; what could be is not a map.
-fn stopped(walk: Result<(), Stopped>) -> FrameError {
+pub(super) fn stopped(walk: Result<(), Stopped>) -> FrameError {
     match walk {
         Ok(()) => FrameError::malformed("the frame is not a map"),
         Err(Stopped::Broken) => FrameError::malformed("the frame is not whole MessagePack"),
@@ -66,24 +66,24 @@ pub(super) fn write<T: Serialize>(kind: &'static str, body: &T) -> Vec<u8> {
 }
 
 /// A member that is read by hand: what was expected of it.
-fn wrong(field: impl Into<String>) -> impl FnOnce(Expected) -> FrameError {
+pub(super) fn wrong(field: impl Into<String>) -> impl FnOnce(Expected) -> FrameError {
     let field = field.into();
     move |Expected(what)| FrameError::malformed(format!("{field}: expected {what}")).with_field(field)
 }
 
-fn unknown(name: &str) -> FrameError {
+pub(super) fn unknown(name: &str) -> FrameError {
     FrameError::malformed(format!("unknown member {name:?}")).with_field(name)
 }
 
 /// A member that has not been there yet.
-fn once<T>(member: &mut Option<T>, name: &'static str, value: T) -> Result<(), FrameError> {
+pub(super) fn once<T>(member: &mut Option<T>, name: &'static str, value: T) -> Result<(), FrameError> {
     match member.replace(value) {
         None => Ok(()),
         Some(_) => Err(FrameError::malformed(format!("{name} stands there twice")).with_field(name)),
     }
 }
 
-fn needed<T>(member: Option<T>, name: &'static str) -> Result<T, FrameError> {
+pub(super) fn needed<T>(member: Option<T>, name: &'static str) -> Result<T, FrameError> {
     member.ok_or_else(|| FrameError::malformed(format!("missing member {name}")).with_field(name))
 }
 
@@ -111,7 +111,7 @@ pub(super) fn read_publish(frame: &Bytes) -> Result<Publish, FrameError> {
     })
 }
 
-fn read_messages(reader: &mut Reader<'_>) -> Result<Vec<NewMessage>, FrameError> {
+pub(super) fn read_messages(reader: &mut Reader<'_>) -> Result<Vec<NewMessage>, FrameError> {
     let count = reader.array().map_err(wrong("messages"))? as usize;
     if count > PUBLISH_MESSAGES_MAX {
         return Err(too_many_messages(count));

@@ -108,6 +108,13 @@ impl<'a> Reader<'a> {
         depth::skip_msgpack(&mut self.rest, FRAME_DEPTH_MAX - 1)
     }
 
+    /// The bytes of one value inside a frame.
+    pub(super) fn value(&mut self) -> Result<&'a [u8], Stopped> {
+        let before = self.rest;
+        self.skip()?;
+        Ok(&before[..before.len() - self.rest.len()])
+    }
+
     /// Whether there is nothing left to read.
     pub(super) fn is_at_end(&self) -> bool {
         self.rest.is_empty()

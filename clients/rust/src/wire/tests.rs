@@ -231,8 +231,8 @@ fn depth_counts_the_payload_and_ends_at_32() {
             r#"{{"type":"publish","id":1,"topic":"t","messages":[{{"payload":{payload},"encoding":"json"}}]}}"#
         ))
     };
-    assert!(publish(bounds::JSON_PAYLOAD_DEPTH_MAX).is_ok());
-    assert_eq!(publish(bounds::JSON_PAYLOAD_DEPTH_MAX + 1).unwrap_err().code, ErrorCode::TooDeep);
+    assert!(publish(bounds::FRAME_DEPTH_MAX - 3).is_ok());
+    assert_eq!(publish(bounds::FRAME_DEPTH_MAX - 2).unwrap_err().code, ErrorCode::TooDeep);
     for (arrays, code) in [(31, ErrorCode::Malformed), (32, ErrorCode::TooDeep)] {
         let frame = [vec![0x81, 0xa1, b'x'], vec![0x91; arrays], vec![0xc0]].concat();
         assert_eq!(Subprotocol::MessagePack.decode_client(&frame.into()).unwrap_err().code, code);

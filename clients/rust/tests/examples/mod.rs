@@ -10,6 +10,7 @@ use uuid::Uuid;
 const SESSION: Uuid = Uuid::from_u128(0x0198_f5a0_1c2d_7e3f_8a4b_5c6d_7e8f_9a0b);
 const BROKER: Uuid = Uuid::from_u128(0x0198_f5a0_0000_7000_8000_0000_0000_0001);
 const PRODUCER: Uuid = Uuid::from_u128(0x5f3c_8a52_9d1e_4b7a_a6c3_21f0_e4d5_b697);
+const STEP: Uuid = Uuid::from_u128(0x0198_f5a0_3c4d_7e5f_8a6b_7c8d_9e0f_1a2b);
 const TRACE: Uuid = Uuid::from_u128(0x0198_f5a0_2b3c_7d4e_9f5a_6b7c_8d9e_0f1a);
 const BINARY: &[u8] =
     &[0, 1, 2, 0xfe, 0xff, b'P', b'N', b'G', 0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88];
@@ -145,6 +146,7 @@ fn subscriptions() -> Vec<(&'static str, ClientFrame)> {
         ("unsubscribe", ClientFrame::Unsubscribe(Unsubscribe { id: 4, subscription: 1 })),
         ("tail", ClientFrame::Tail(tail())),
         ("tail_partitions", ClientFrame::Tail(Tail { batch: Some(batch_options()), ..part })),
+        ("transact", ClientFrame::Transact(transact())),
         ("untail", ClientFrame::Untail(Untail { id: 6, subscription: 2 })),
     ]
 }
@@ -167,6 +169,23 @@ fn answers() -> Vec<(&'static str, ClientFrame)> {
 }
 
 /// Frames from the broker, by the names of their files.
+fn transact() -> Transact {
+    let ack = Ack {
+        id: None,
+        subscription: 1,
+        partition: 7,
+        epoch: 4,
+        round: 2,
+        next: None,
+        ranges: vec![(1_042, 1_043).into()],
+    };
+    let publish = StepPublish {
+        topic: "payments".into(),
+        messages: vec![NewMessage { key: Some(Bytes::from_static(b"order-17")), ..message(b"charged") }],
+    };
+    Transact { id: 10, step_id: STEP, acks: vec![ack], publishes: vec![publish] }
+}
+
 pub fn broker_frames() -> Vec<(&'static str, BrokerFrame)> {
     let mut frames = welcomes();
     frames.extend(publish_answers());
@@ -355,6 +374,8 @@ fn batches() -> Vec<(&'static str, BrokerFrame)> {
 }
 
 fn endings() -> Vec<(&'static str, BrokerFrame)> {
+    let placed = vec![vec![Placed { partition: 3, offset: 88 }]];
+    let transacted = Transacted { id: 10, step_id: STEP, repeated: false, placed };
     let acked = Acked { id: 9, subscription: 1, partition: 7, epoch: 4, committed_offset: 1_042 };
     let error = |code, detail: &str| ErrorFrame::new(code, detail);
     let malformed = ErrorFrame {
@@ -379,6 +400,7 @@ fn endings() -> Vec<(&'static str, BrokerFrame)> {
     let fatal = error(ErrorCode::OutOfTurn, "the first frame must be hello");
     vec![
         ("acked", BrokerFrame::Acked(acked)),
+        ("transacted", BrokerFrame::Transacted(transacted)),
         ("unsubscribed", BrokerFrame::Unsubscribed(Unsubscribed { id: 4, subscription: 1 })),
         ("untailed", BrokerFrame::Untailed(Untailed { id: 6, subscription: 2 })),
         ("go_away", BrokerFrame::GoAway(GoAway { reason: "the broker restarts".into(), delay_ms: 1_500 })),

@@ -1,0 +1,44 @@
+//! Messages as columns of a flush.
+
+use crate::broker::message::NewMessage;
+use crate::store::flush::Flush;
+
+/// Adds a message at a position of a batch.
+pub(in crate::broker) fn add_message<'a>(
+    flush: &mut Flush<'a>,
+    batch: i32,
+    position: i32,
+    message: &'a NewMessage,
+    window_ms: i64,
+) {
+    if let Some(id) = message.transaction_id() {
+        flush.ids.batch.push(batch);
+        flush.ids.position.push(position);
+        flush.ids.transaction_ids.push(id);
+        flush.ids.windows_ms.push(window_ms);
+    }
+    let columns = &mut flush.messages;
+    columns.batch.push(batch);
+    columns.position.push(position);
+    columns.trace_ids.push(message.trace_id.0);
+    columns.cause_partition_ids.push(message.cause.map(|cause| cause.partition_id.0));
+    columns.cause_offsets.push(message.cause.map(|cause| cause.offset.0));
+    columns.keys.push(message.key());
+    columns.transaction_ids.push(message.transaction_id());
+    columns.headers.push(message.headers.as_deref());
+    columns.content_types.push(message.content_type.as_deref());
+    columns.payloads.push(&message.payload);
+    columns.producers.push(message.producer.as_deref());
+    flush.traces.all.push(message.trace_id.prefix());
+}
+
+/// Each trace once per batch, of those added since `before`: a pipeline run often sends several messages together.
+pub(in crate::broker) fn add_traces(flush: &mut Flush<'_>, before: usize) {
+    let traces = &mut flush.traces;
+    let mut mine = traces.all.split_off(before);
+    mine.sort_unstable();
+    mine.dedup();
+    traces.first.push(before as i32 + 1);
+    traces.last.push((before + mine.len()) as i32);
+    traces.all.append(&mut mine);
+}

@@ -1,0 +1,104 @@
+//! What steps of pipelines acknowledge: reserved while they are under way, done when they are stored.
+//!
+//! The step itself is written elsewhere, under the fence of each lane. Nothing of it is in the lane's own commits until the
+//! group has been told; whoever takes the lane over meanwhile finds it in the tables.
+
+use std::time::Instant;
+
+use laneway_client::wire::Ack;
+
+use super::lane::AckError;
+use super::task::{GroupTask, Look};
+use crate::ids::{GroupId, Offset, PartitionId, SessionId, StepId};
+use crate::store::lanes::Fence;
+
+/// What a step may acknowledge on one lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reserved {
+    pub fence: Fence,
+    /// Rising, separate, and not done.
+    pub ranges: Vec<(Offset, Offset)>,
+}
+
+/// Why a step may not acknowledge something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreserved {
+    pub group_id: GroupId,
+    /// Absent: the topic has no such partition.
+    pub partition_id: Option<PartitionId>,
+    pub why: Refused,
+}
+
+/// Why a step may not acknowledge something, in words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("this session does not hold partition {partition} under epoch {epoch}")]
+    NotHeld { partition: u32, epoch: i64 },
+    #[error(transparent)]
+    Ack(#[from] AckError),
+    #[error("another step that acknowledges offset {offset} is under way")]
+    UnderWay { offset: Offset },
+}
+
+impl GroupTask {
+    pub(super) fn reserve(
+        &mut self,
+        session_id: SessionId,
+        step_id: StepId,
+        ack: &Ack,
+    ) -> Result<Reserved, Unreserved> {
+        let refused = |why: Refused| Unreserved {
+            group_id: self.group.group_id,
+            partition_id: self.topic.partitions.get(ack.partition as usize).copied(),
+            why,
+        };
+        let Some(partition_id) = self.lane_of(session_id, ack.partition, ack.epoch) else {
+            return Err(refused(Refused::NotHeld { partition: ack.partition, epoch: ack.epoch }));
+        };
+        let Some(held) = self.lanes.get(&partition_id) else {
+            return Err(refused(Refused::NotHeld { partition: ack.partition, epoch: ack.epoch }));
+        };
+        let ranges: Vec<(Offset, Offset)> =
+            ack.ranges.iter().map(|range| (Offset(range.from), Offset(range.to))).collect();
+        let ranges = held.lane.check_step(ack.round, ack.next.map(Offset), &ranges);
+        let ranges = ranges.map_err(|error| refused(error.into()))?;
+        let others =
+            held.reserved.iter().filter(|(other, _)| *other != step_id).flat_map(|(_, ranges)| ranges);
+        if let Some(offset) = others.filter_map(|other| common(*other, &ranges)).min() {
+            return Err(refused(Refused::UnderWay { offset }));
+        }
+        let fence = held.fence;
+        if let Some(held) = self.lanes.get_mut(&partition_id) {
+            held.reserved.retain(|(other, _)| *other != step_id); // the same step, asked for again
+            held.reserved.push((step_id, ranges.clone()));
+        }
+        Ok(Reserved { fence, ranges })
+    }
+
+    pub(super) fn on_step_done(&mut self, fence: Fence, step_id: StepId, ranges: &[(Offset, Offset)]) {
+        let partition_id = fence.partition_id;
+        let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| held.fence == fence) else { return };
+        held.reserved.retain(|(other, _)| *other != step_id);
+        let done = held.lane.done();
+        held.lane.on_step(ranges, Instant::now());
+        self.surroundings.metrics.acked_messages.inc_by((held.lane.done() - done).max(0) as u64);
+        self.commit_if_dirty(partition_id);
+        self.release_if_drained(partition_id);
+        self.pump_lane(partition_id);
+    }
+
+    /// If its fence was why, the tables tell.
+    pub(super) fn on_step_undone(&mut self, fence: Fence, step_id: StepId) {
+        let partition_id = fence.partition_id;
+        let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| held.fence == fence) else { return };
+        held.reserved.retain(|(other, _)| *other != step_id);
+        self.release_if_drained(partition_id);
+        self.want(Look::List);
+    }
+}
+
+/// The first offset that a range shares with others.
+fn common(range: (Offset, Offset), others: &[(Offset, Offset)]) -> Option<Offset> {
+    let shared = |other: &(Offset, Offset)| (range.0.max(other.0), range.1.min(other.1));
+    others.iter().map(shared).filter(|(from, to)| from < to).map(|(from, _)| from).min()
+}

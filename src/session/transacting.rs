@@ -1,0 +1,205 @@
+//! The steps of one session: reserved with their groups in the order of their frames, then routed, written and answered
+//! beside the loop.
+//!
+//! What cannot be tried here may have been done elsewhere: a step that a group refuses is looked up before it is refused to the
+//! client, and "nothing happened" is only said when no earlier try of it can still come.
+
+use laneway_client::TopicName;
+use laneway_client::wire::{Ack, BrokerFrame, NewMessage, Placed, StepPublish, Transact, Transacted};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::oneshot;
+
+use super::fault::{Refusal, of_topic};
+use super::publishing::{addressed, refusal};
+use crate::broker::Broker;
+use crate::broker::groups::{GroupHandle, Reserved, StepRefused, Unreserved};
+use crate::broker::steps::{Coming, Done, Step, StepAck, StepError, StepUnit};
+use crate::broker::topics::TopicError;
+use crate::ids::{Epoch, SessionId, StepId};
+use crate::store::steps::{Digest, DoneStep, NamedLane, Standing};
+
+/// An ack of a step that a group has been asked for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    group: GroupHandle,
+    epoch: i64,
+    answer: oneshot::Receiver<Result<Reserved, Unreserved>>,
+}
+
+/// Asks a group for what a step acknowledges. Returns as soon as the question is in its inbox.
+pub(super) async fn ask(group: &GroupHandle, session_id: SessionId, step_id: StepId, ack: &Ack) -> Asked {
+    let answer = group.reserve(session_id, step_id, ack.clone()).await;
+    Asked { group: group.clone(), epoch: ack.epoch, answer }
+}
+
+/// What the groups have answered.
+#[derive(Debug, Default)]
+struct Answers {
+    acks: Vec<StepAck>,
+    refused: Vec<(Unreserved, i64)>,
+}
+
+/// Carries a step out. Returns its answer.
+pub(super) async fn transact(
+    broker: Broker,
+    transact: Transact,
+    asked: Vec<Asked>,
+    coming: Coming,
+) -> BrokerFrame {
+    let (id, step_id) = (transact.id, transact.step_id);
+    let counts: Vec<usize> = transact.publishes.iter().map(|publish| publish.messages.len()).collect();
+    match carry_out(&broker, transact, asked, coming).await {
+        Ok(Done { repeated, placed }) => {
+            let mut placed = placed.into_iter();
+            let placed = counts.iter().map(|count| placed.by_ref().take(*count).map(wire_place).collect());
+            BrokerFrame::Transacted(Transacted { id, step_id, repeated, placed: placed.collect() })
+        }
+        Err(refusal) => BrokerFrame::Error(Box::new(refusal.into_frame(Some(id)))),
+    }
+}
+
+fn wire_place(placed: crate::store::steps::Placed) -> Placed {
+    Placed { partition: placed.partition, offset: placed.offset.0 }
+}
+
+async fn carry_out(
+    broker: &Broker,
+    transact: Transact,
+    asked: Vec<Asked>,
+    coming: Coming,
+) -> Result<Done, Refusal> {
+    let step_id = StepId(transact.step_id);
+    let group_ids = asked.iter().map(|asked| asked.group.group_id.0);
+    let digest = digest(&transact, group_ids);
+    let Answers { acks, refused } = answers(asked).await;
+    let undo = |acks: &[StepAck]| acks.iter().for_each(|ack| ack.group.step_undone(ack.fence, step_id));
+    if let Some((first, _)) = refused.first() {
+        drop(coming);
+        undo(&acks);
+        return look_up(broker, step_id, &digest, &acks, &refused, first).await;
+    }
+    let units = match route(broker, transact.publishes).await {
+        Ok(units) => units,
+        Err(refusal) => {
+            undo(&acks);
+            return Err(refusal);
+        }
+    };
+    let answer = broker.steps.submit(Step { step_id, digest, acks, units }, coming)?;
+    let stopping = |_| StepError::OutcomeUnknown { reason: "the broker is stopping".into() };
+    Ok(answer.await.map_err(stopping).flatten()?)
+}
+
+async fn answers(asked: Vec<Asked>) -> Answers {
+    let mut answers = Answers::default();
+    for Asked { group, epoch, answer } in asked {
+        match answer.await {
+            Ok(Ok(Reserved { fence, ranges })) => answers.acks.push(StepAck { group, fence, ranges }),
+            Ok(Err(unreserved)) => answers.refused.push((unreserved, epoch)),
+            Err(_) => {
+                // The group has ended: this session is no member any more.
+                let why = StepRefused::NotHeld { partition: 0, epoch };
+                let group_id = group.group_id;
+                answers.refused.push((Unreserved { group_id, partition_id: None, why }, epoch));
+            }
+        }
+    }
+    answers
+}
+
+/// A step that a group has refused: if it was done before, that is the answer.
+async fn look_up(
+    broker: &Broker,
+    step_id: StepId,
+    digest: &Digest,
+    acks: &[StepAck],
+    refused: &[(Unreserved, i64)],
+    first: &Unreserved,
+) -> Result<Done, Refusal> {
+    let not_held = refused.iter().filter_map(|(unreserved, epoch)| {
+        let partition_id = unreserved.partition_id?;
+        Some(NamedLane { group_id: unreserved.group_id, partition_id, epoch: Epoch(*epoch) })
+    });
+    let held = acks.iter().map(|ack| NamedLane {
+        group_id: ack.fence.group_id,
+        partition_id: ack.fence.partition_id,
+        epoch: ack.fence.epoch,
+    });
+    let lanes: Vec<NamedLane> = not_held.chain(held).collect();
+    let unknown = |reason: String| Refusal::from(StepError::OutcomeUnknown { reason });
+    match broker.steps.stand(step_id, &lanes).await {
+        Ok(Standing::Done(DoneStep { digest: known, placed })) => match known == digest {
+            true => Ok(Done { repeated: true, placed }),
+            false => Err(StepError::Mismatch.into()),
+        },
+        Ok(Standing::Never) => Err(first.why.clone().into()),
+        Ok(Standing::Open) if refused.iter().any(|(unreserved, _)| unreserved.partition_id.is_none()) => {
+            Err(first.why.clone().into()) // there is no such lane, so nobody can be at work on it
+        }
+        // The lane is this session's, and what it says of the lane is wrong: no other try can be under way.
+        Ok(Standing::Open) if !matches!(first.why, StepRefused::NotHeld { .. }) => {
+            Err(first.why.clone().into())
+        }
+        Ok(Standing::Open) => Err(unknown(format!("{}, but nobody else does yet", first.why))),
+        Err(error) => Err(unknown(error.to_string())),
+    }
+}
+
+/// Checks and routes the messages of a step; indexes count through all its publishes.
+async fn route(broker: &Broker, publishes: Vec<StepPublish>) -> Result<Vec<StepUnit>, Refusal> {
+    let (mut units, mut before) = (Vec::new(), 0);
+    for (number, StepPublish { topic, messages }) in publishes.into_iter().enumerate() {
+        let within = |mut refusal: Refusal| {
+            refusal.field = refusal.field.map(|field| format!("publishes[{number}].{field}"));
+            refusal
+        };
+        let topic = TopicName::new(topic).map_err(|error| within(of_topic(TopicError::Name(error))))?;
+        let count = messages.len();
+        let drafts = messages.into_iter().map(addressed).collect();
+        let routed = broker.publisher.route(&topic, drafts).await.map_err(|error| within(refusal(error)))?;
+        units.extend(routed.into_iter().map(|mut unit| {
+            unit.indexes.iter_mut().for_each(|index| *index += before);
+            unit
+        }));
+        before += count;
+    }
+    Ok(units)
+}
+
+/// What a step does, apart from when and under which epoch: a repetition has the same.
+fn digest(transact: &Transact, group_ids: impl Iterator<Item = i64>) -> Digest {
+    let mut hash = Sha256::new();
+    let number = |hash: &mut Sha256, number: i64| hash.update(number.to_be_bytes());
+    number(&mut hash, transact.acks.len() as i64);
+    for (ack, group_id) in transact.acks.iter().zip(group_ids) {
+        let head = [group_id, i64::from(ack.partition), ack.next.unwrap_or(-1), ack.ranges.len() as i64];
+        let ranges = ack.ranges.iter().flat_map(|range| [range.from, range.to]);
+        head.into_iter().chain(ranges).for_each(|part| number(&mut hash, part));
+    }
+    for publish in &transact.publishes {
+        text(&mut hash, Some(publish.topic.as_bytes()));
+        number(&mut hash, publish.messages.len() as i64);
+        publish.messages.iter().for_each(|message| hash_message(&mut hash, message));
+    }
+    hash.finalize().into()
+}
+
+fn hash_message(hash: &mut Sha256, message: &NewMessage) {
+    text(hash, Some(&message.payload));
+    text(hash, message.key.as_deref());
+    hash.update(message.partition.map_or(-1, i64::from).to_be_bytes());
+    text(hash, message.trace_id.as_ref().map(|id| id.as_bytes().as_slice()));
+    text(hash, message.transaction_id.as_deref().map(str::as_bytes));
+    text(hash, message.content_type.as_deref().map(str::as_bytes));
+    hash.update((message.headers.len() as u64).to_be_bytes());
+    for (name, value) in &message.headers {
+        text(hash, Some(name.as_bytes()));
+        text(hash, Some(value.as_bytes()));
+    }
+}
+
+/// With its length, so that no two sequences of parts look the same.
+fn text(hash: &mut Sha256, part: Option<&[u8]>) {
+    hash.update(part.map_or(-1, |part| part.len() as i64).to_be_bytes());
+    hash.update(part.unwrap_or_default());
+}

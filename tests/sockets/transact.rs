@@ -1,0 +1,287 @@
+//! Steps of pipelines: what is acknowledged and what is published happen together, once, or not at all.
+
+use std::collections::BTreeSet;
+
+use laneway_client::ErrorCode;
+use laneway_client::wire::{Ack, Batch, NewMessage, StepPublish, Subprotocol, Transact, Transacted};
+use uuid::Uuid;
+
+use crate::Bus;
+use crate::harness::Server;
+use crate::harness::socket::{BOTH, Socket, ack, batches_of, make_topic, offsets, payloads, subscribe, text};
+
+/// A step that acknowledges single messages of a batch and publishes some texts.
+fn step(batch: &Batch, singles: &[i64], topic: &str, texts: &[&str]) -> Transact {
+    let messages: Vec<NewMessage> =
+        texts.iter().map(|payload| NewMessage { partition: Some(0), ..text(*payload) }).collect();
+    let publish = StepPublish { topic: topic.into(), messages };
+    let publishes = if texts.is_empty() { Vec::new() } else { vec![publish] };
+    Transact { id: 0, step_id: Uuid::now_v7(), acks: vec![ack(batch, None, singles)], publishes }
+}
+
+fn placed(done: &Transacted) -> Vec<Vec<(u32, i64)>> {
+    done.placed.iter().map(|publish| publish.iter().map(|at| (at.partition, at.offset)).collect()).collect()
+}
+
+const STORED: &str = "SELECT count(*) FROM laneway.message m JOIN laneway.partition p USING (partition_id)
+    JOIN laneway.topic t USING (topic_id) WHERE t.name = 'payments'";
+
+async fn two_topics(bus: &Bus) {
+    make_topic(&bus.server.address, "payments", 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_acknowledges_and_publishes_once_however_often_it_is_sent() {
+    for subprotocol in BOTH {
+        let bus = Bus::with_topic("orders", 1).await;
+        two_topics(&bus).await;
+        bus.publish("orders", 0, 0..5).await;
+        let mut consumer = bus.connect(subprotocol).await;
+        consumer.subscribe("billing", "orders").await;
+        let batch = consumer.batch().await;
+        let first = step(&batch, &[0, 1], "payments", &["a", "b"]);
+        let done = consumer.transact(first.clone()).await.unwrap();
+        assert_eq!((done.repeated, placed(&done)), (false, vec![vec![(0, 0), (0, 1)]]));
+        let again = consumer.transact(first.clone()).await.unwrap();
+        assert_eq!((again.repeated, placed(&again)), (true, placed(&done)));
+        let mut other = first.clone();
+        other.publishes[0].messages[0].payload = "other".into();
+        let refused = consumer.transact(other).await.unwrap_err();
+        assert_eq!((refused.code, refused.field.as_deref()), (ErrorCode::StepMismatch, Some("step_id")));
+        // Another step cannot do the same work once more.
+        let twice = consumer.transact(step(&batch, &[1], "payments", &["twice"])).await.unwrap_err();
+        assert_eq!(twice.code, ErrorCode::AlreadyDone);
+        // A step may publish nothing, and to several topics and partitions.
+        consumer.transact(step(&batch, &[2], "payments", &[])).await.unwrap();
+        let mut wide = step(&batch, &[3], "payments", &["c"]);
+        wide.publishes[0].messages.push(NewMessage { partition: Some(1), ..text("d") });
+        wide.publishes.push(StepPublish {
+            topic: "orders".into(),
+            messages: vec![NewMessage { partition: Some(0), ..text("e") }],
+        });
+        let done = consumer.transact(wide).await.unwrap();
+        assert_eq!(placed(&done), [vec![(0, 2), (1, 0)], vec![(0, 5)]]);
+        assert_eq!(bus.database.number(STORED).await, 4);
+        // What steps have acknowledged survives the session, and what they have published is delivered.
+        consumer.close().await;
+        let mut heir = bus.connect(subprotocol).await;
+        heir.subscribe("billing", "orders").await;
+        assert_eq!(heir.granted().await.committed_offset, 4);
+        let rest: Vec<i64> = heir.batches(2).await.iter().flat_map(offsets).collect();
+        assert_eq!(rest, [4, 5]);
+        heir.subscribe("audit", "payments").await;
+        let mut seen: Vec<String> = heir.batches(4).await.iter().flat_map(payloads).collect();
+        seen.sort();
+        assert_eq!(seen, ["a", "b", "c", "d"]);
+        bus.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acks_of_steps_are_found_even_if_no_commit_of_the_lane_was_written_since() {
+    let bus = Bus::with_topic("orders", 1).await;
+    two_topics(&bus).await;
+    bus.publish("orders", 0, 0..6).await;
+    let mut consumer = bus.connect(Subprotocol::MessagePack).await;
+    consumer.subscribe("billing", "orders").await;
+    let batch = consumer.batch().await;
+    consumer.transact(step(&batch, &[0, 2, 4], "payments", &["a"])).await.unwrap();
+    let mut bus = bus;
+    bus.server.kill().await;
+    // As if the broker had died before it told the lane's commits.
+    let client = bus.database.raw().await;
+    client.execute("DELETE FROM laneway.lane_commit", &[]).await.unwrap();
+    bus.server = Server::start(&["--database-url", &bus.database.url, "--lease-ttl", "2s"]).await;
+    let mut heir = bus.connect(Subprotocol::MessagePack).await;
+    heir.subscribe("billing", "orders").await;
+    let granted = heir.granted().await;
+    assert_eq!(granted.committed_offset, 1);
+    let rest: Vec<i64> = heir.batches(3).await.iter().flat_map(offsets).collect();
+    assert_eq!(rest, [1, 3, 5]);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_lease_publishes_nothing_and_a_step_that_was_done_is_known_on_any_broker() {
+    let bus = Bus::with_topic("orders", 1).await;
+    two_topics(&bus).await;
+    bus.publish("orders", 0, 0..4).await;
+    let mut other = Server::start(&["--database-url", &bus.database.url]).await;
+    let mut first = bus.connect(Subprotocol::Json).await;
+    first.subscribe("billing", "orders").await;
+    let batch = first.batch().await;
+    let done_step = step(&batch, &[0], "payments", &["a"]);
+    let done = first.transact(done_step.clone()).await.unwrap();
+    // Never answered, as far as this client knows: it asks elsewhere, where its lane is not.
+    first.cut();
+    let mut second = Socket::connect(&other.address, Subprotocol::Json).await;
+    second.subscribe("billing", "orders").await;
+    let granted = second.granted().await;
+    assert_eq!((granted.epoch, granted.committed_offset), (2, 1));
+    let again = second.transact(done_step).await.unwrap();
+    assert_eq!((again.repeated, placed(&again)), (true, placed(&done)));
+    // A step of the old epoch that was not done never will be.
+    let late = second.transact(step(&batch, &[1], "payments", &["late"])).await.unwrap_err();
+    assert_eq!(late.code, ErrorCode::LeaseLost);
+    assert_eq!(bus.database.number(STORED).await, 1);
+    // Under the new epoch it is done once, by whoever has the lane.
+    let fresh = second.batch().await;
+    second.transact(step(&fresh, &[1], "payments", &["b"])).await.unwrap();
+    assert_eq!(bus.database.number(STORED).await, 2);
+    assert_eq!(other.stop().await, 0);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_breaks_a_rule_is_refused_whole_and_the_work_can_still_be_done() {
+    for subprotocol in BOTH {
+        let bus = Bus::with_topic("orders", 2).await;
+        two_topics(&bus).await;
+        bus.publish("orders", 0, 0..3).await;
+        let mut consumer = bus.connect(subprotocol).await;
+        consumer.subscribe("billing", "orders").await;
+        let batch = consumer.batch().await;
+        let good = || step(&batch, &[0], "payments", &["x"]);
+        let change = |change: &dyn Fn(&mut Transact)| {
+            let mut transact = good();
+            change(&mut transact);
+            transact
+        };
+        let lane = |change: &dyn Fn(&mut Ack)| {
+            let mut transact = good();
+            change(&mut transact.acks[0]);
+            transact
+        };
+        let cases = [
+            (change(&|t| t.step_id = Uuid::nil()), ErrorCode::Malformed, "step_id"),
+            (change(&|t| t.acks.clear()), ErrorCode::Malformed, "acks"),
+            (change(&|t| t.acks.push(t.acks[0].clone())), ErrorCode::Malformed, "acks"),
+            (
+                change(&|t| t.acks.push(Ack { epoch: t.acks[0].epoch + 1, ..t.acks[0].clone() })),
+                ErrorCode::Malformed,
+                "acks",
+            ),
+            (change(&|t| t.acks = vec![t.acks[0].clone(); 65]), ErrorCode::TooLarge, "acks"),
+            (change(&|t| t.publishes = vec![t.publishes[0].clone(); 65]), ErrorCode::TooLarge, "publishes"),
+            (change(&|t| t.publishes[0].messages.clear()), ErrorCode::Malformed, "publishes"),
+            (change(&|t| t.publishes[0].messages[0].sequence = Some(0)), ErrorCode::Malformed, "publishes"),
+            (
+                change(&|t| t.publishes[0].topic = "nowhere".into()),
+                ErrorCode::UnknownTopic,
+                "publishes[0].topic",
+            ),
+            (
+                change(&|t| t.publishes[0].messages[0].partition = Some(9)),
+                ErrorCode::PartitionOutOfRange,
+                "publishes[0].messages[0].partition",
+            ),
+            (
+                change(&|t| t.publishes[0].messages[0].trace_id = Some(Uuid::nil())),
+                ErrorCode::InvalidMessage,
+                "publishes[0].messages[0].trace_id",
+            ),
+            (
+                change(&|t| t.publishes[0].messages[0].payload = vec![b'x'; 2 << 20].into()),
+                ErrorCode::PayloadTooLarge,
+                "publishes[0].messages[0].payload",
+            ),
+            (lane(&|a| a.epoch += 1), ErrorCode::LeaseLost, "acks"),
+            (lane(&|a| a.partition = 7), ErrorCode::LeaseLost, "acks"),
+            (lane(&|a| a.round += 1), ErrorCode::StaleRound, "acks"),
+            (lane(&|a| a.ranges = vec![(2, 9).into()]), ErrorCode::BeyondSent, "acks"),
+            (lane(&|a| a.subscription = 9), ErrorCode::UnknownSubscription, "subscription"),
+        ];
+        for (transact, code, field) in cases {
+            let refused = consumer.transact(transact.clone()).await.unwrap_err();
+            assert_eq!(
+                (refused.code, refused.field.as_deref()),
+                (code, Some(field)),
+                "{transact:?}: {refused:?}"
+            );
+        }
+        assert_eq!(bus.database.number(STORED).await, 0);
+        assert_eq!(bus.database.number("SELECT count(*) FROM laneway.step_ack").await, 0);
+        consumer.transact(good()).await.unwrap();
+        assert_eq!(bus.database.number(STORED).await, 1);
+        bus.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_is_known_is_not_stored_again_by_a_step() {
+    let bus = Bus::with_topic("orders", 1).await;
+    two_topics(&bus).await;
+    bus.publish("orders", 0, 0..3).await;
+    let named =
+        |name: &str| NewMessage { partition: Some(0), transaction_id: Some(name.into()), ..text(name) };
+    let mut consumer = bus.connect(Subprotocol::MessagePack).await;
+    consumer.publish("payments", vec![named("old")]).await;
+    consumer.subscribe("billing", "orders").await;
+    let batch = consumer.batch().await;
+    let mut transact = step(&batch, &[0], "payments", &["x"]);
+    transact.publishes[0].messages.extend([named("old"), named("new"), named("new")]);
+    let done = consumer.transact(transact).await.unwrap();
+    assert_eq!(placed(&done), [[(0, 1), (0, 0), (0, 2), (0, 2)]]);
+    assert_eq!(bus.database.number(STORED).await, 3);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_steps_at_once_share_transactions_and_each_counts_once() {
+    let bus = Bus::with_topic("orders", 4).await;
+    two_topics(&bus).await;
+    for partition in 0..4 {
+        bus.publish("orders", partition, 0..64).await;
+    }
+    let mut workers = Vec::new();
+    for worker in 0..4 {
+        let mut socket = bus.connect(Subprotocol::MessagePack).await;
+        let mut wanted = subscribe("billing", "orders");
+        wanted.batch = Some(batches_of(64));
+        socket.subscribe_with(wanted).await.unwrap();
+        workers.push((worker, socket));
+    }
+    let worked = workers.into_iter().map(|(worker, socket)| tokio::spawn(work(worker, socket, 64)));
+    let mut published = BTreeSet::new();
+    for worked in worked.collect::<Vec<_>>() {
+        published.extend(worked.await.unwrap());
+    }
+    assert_eq!(published.len(), 256);
+    assert_eq!(bus.database.number(STORED).await, 256);
+    let metrics = reqwest::get(bus.server.url("/metrics")).await.unwrap().text().await.unwrap();
+    let count = |name: &str| -> f64 {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().parse().unwrap()
+    };
+    assert!((count("laneway_steps_total") - 256.0).abs() < 0.5);
+    let per_step = count("laneway_step_flushes_total") / 256.0;
+    assert!(per_step <= 0.2, "{per_step} transactions per step");
+    bus.stop().await;
+}
+
+/// Does everything of one lane, sixteen steps at a time. Returns where the results stand.
+async fn work(worker: usize, mut socket: Socket, messages: usize) -> Vec<(u32, i64)> {
+    use laneway_client::wire::{BrokerFrame, ClientFrame};
+    let mut placed = Vec::new();
+    let mut left = messages;
+    while left > 0 {
+        let batch = socket.batch().await;
+        for chunk in offsets(&batch).chunks(16) {
+            for offset in chunk {
+                let id = socket.id();
+                let text = format!("{worker}-{}-{offset}", batch.partition);
+                let transact = Transact { id, ..step(&batch, &[*offset], "payments", &[&text]) };
+                socket.send(ClientFrame::Transact(transact)).await;
+            }
+            for _ in chunk {
+                let done = socket.wait_for(|frame| match frame {
+                    BrokerFrame::Transacted(done) => Some(done.clone()),
+                    _ => None,
+                });
+                placed.extend(done.await.placed[0].iter().map(|at| (at.partition, at.offset)));
+            }
+        }
+        left -= batch.messages.len();
+    }
+    placed
+}
