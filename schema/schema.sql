@@ -167,10 +167,12 @@ CREATE TABLE laneway.session (
     session_id    uuid PRIMARY KEY,
     broker_id     uuid NOT NULL REFERENCES laneway.broker,
     resume_hash   bytea NOT NULL,
-    opened_at     timestamptz NOT NULL DEFAULT clock_timestamp()
+    opened_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    away_until_at timestamptz
 );
 COMMENT ON TABLE laneway.session IS 'A session that is a member of some group, and the broker that holds its connection.';
 COMMENT ON COLUMN laneway.session.resume_hash IS 'SHA-256 of the token that lets its client come back.';
+COMMENT ON COLUMN laneway.session.away_until_at IS 'Its connection is lost, and its client may come back until then: it keeps its lanes and gets no others.';
 CREATE INDEX session_broker_id ON laneway.session (broker_id);
 
 CREATE TYPE laneway.failure_policy AS ENUM ('dead_letter', 'block', 'skip');

@@ -1,4 +1,8 @@
--- Steps of pipelines: acks and publishes in one transaction, known by the id that the client gave them.
+-- Steps of pipelines: acks and publishes in one transaction, known by the id that the client gave them. And sessions that have
+-- lost their connection.
+
+ALTER TABLE laneway.session ADD COLUMN away_until_at timestamptz;
+COMMENT ON COLUMN laneway.session.away_until_at IS 'Its connection is lost, and its client may come back until then: it keeps its lanes and gets no others.';
 
 CREATE TABLE laneway.step (
     step_id     uuid PRIMARY KEY,

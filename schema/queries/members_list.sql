@@ -1,7 +1,8 @@
--- members_list: the members of a group whose broker lives, in the order in which they joined.
+-- members_list: the members of a group whose broker lives, in the order in which they joined, and whether each has lost its
+-- connection and may come back.
 -- $1 group_id bigint
 -- No row: nobody is there. Locks nothing.
-SELECT m.session_id
+SELECT m.session_id, coalesce(s.away_until_at > clock_timestamp(), false) AS away
 FROM laneway.member m
 JOIN laneway.session s USING (session_id)
 JOIN laneway.broker b USING (broker_id)

@@ -195,6 +195,14 @@ impl Broker {
         Ok(home.is_some_and(|home| Some(home) != self.lease.broker_id()))
     }
 
+    /// A session has lost its connection and may come back for so long; zero: it is back. Only a hint to the assignment.
+    pub async fn sessions_away(&self, session_id: SessionId, away: Duration) {
+        let Some(broker_id) = self.lease.broker_id() else { return };
+        if let Err(error) = self.store.sessions_away(session_id, broker_id, away).await {
+            tracing::debug!(%error, session = %session_id, "nobody knows that a session is away");
+        }
+    }
+
     /// Ends a session that has left all its groups.
     ///
     /// Tries for as long as the broker lives under the same id: otherwise its sessions were buried with it.

@@ -24,6 +24,7 @@ use super::fault::Refusal;
 use super::members::{GroupMember, leave_all};
 use super::reader::Incoming;
 use super::registry::{Claim, Known, Tenure, token, token_hash};
+use super::remains::away;
 use super::state::{Action, State};
 use super::writer::FrameSink;
 use crate::broker::groups::{Leaving, Subscription, Terms};
@@ -155,6 +156,8 @@ async fn admit(sessions: &Sessions, hello: &Hello) -> Result<Box<Admitted>, Endi
             tracing::info!(session = %session_id, "session resumed");
             let mut admitted = Admitted::again(sessions, hello, known, tenure, token);
             let lanes = admitted.opened.attach(members).await;
+            let Opened { known, members, .. } = &admitted.opened;
+            away(sessions, known, members.clone(), Duration::ZERO);
             admitted.opened.welcome.resume = Some(resumed(lanes));
             Ok(Box::new(admitted))
         }

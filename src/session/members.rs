@@ -63,3 +63,8 @@ pub(super) async fn leave_all(session_id: SessionId, members: &[GroupMember], le
 pub(super) async fn detach_all(session_id: SessionId, members: &[GroupMember]) {
     join_all(members.iter().map(|member| member.handle.detach(session_id))).await;
 }
+
+/// Lets groups decide anew who gets what, after a session has gone away or come back.
+pub(super) async fn reassign_all(members: &[GroupMember]) {
+    join_all(members.iter().map(|member| member.handle.reassign())).await;
+}

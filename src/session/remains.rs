@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::Sessions;
 use super::ending::Verdict;
-use super::members::{GroupMember, detach_all, leave_all};
+use super::members::{GroupMember, detach_all, leave_all, reassign_all};
 use super::registry::{Known, Tenure};
 use crate::broker::groups::Leaving;
 use crate::limits::TAKEOVER_TIMEOUT;
@@ -62,8 +62,13 @@ impl Remains {
         let late = late.await;
         detach_all(known.session_id, &late).await;
         members.extend(late);
+        let groups = members.clone();
         known.park(&tenure, members);
         tracing::debug!(session = %known.session_id, ?grace, "session parked");
+        tokio::select! {
+            () = known.claimed_from(&tenure) => return,
+            () = tokio::time::sleep(AWAY_AFTER.min(grace)) => away(&sessions, &known, groups, grace),
+        }
         let leaving = tokio::select! {
             biased; // a client that came in time has come
             () = known.claimed_from(&tenure) => return,
@@ -74,6 +79,20 @@ impl Remains {
         leave_all(known.session_id, &members, leaving).await;
         forget(&sessions, &known).await;
     }
+}
+
+/// A client that comes back at once was not away.
+const AWAY_AFTER: Duration = Duration::from_millis(50);
+
+/// While it is away, what becomes free goes to others. Beside everything else: nobody waits for it.
+pub(super) fn away(sessions: &Sessions, known: &Known, groups: Vec<GroupMember>, grace: Duration) {
+    let (broker, session_id) = (sessions.broker().clone(), known.session_id);
+    tokio::spawn(async move {
+        if !groups.is_empty() {
+            broker.sessions_away(session_id, grace).await;
+            reassign_all(&groups).await;
+        }
+    });
 }
 
 /// The session holds nothing any more.

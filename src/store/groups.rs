@@ -78,6 +78,8 @@ pub struct GroupView {
     pub lanes: Vec<LaneRow>,
     /// Living members, in the order in which they joined.
     pub members: Vec<SessionId>,
+    /// Those of them that have lost their connection and may come back.
+    pub away: Vec<SessionId>,
 }
 
 /// Who is to have a lane.
@@ -214,9 +216,11 @@ impl Store {
 async fn view(transaction: &super::Connection, group_id: GroupId) -> Result<GroupView, Error> {
     let lanes = transaction.query(&LANES_LIST, &[&group_id.0], Effect::None).await?;
     let members = transaction.query(&MEMBERS_LIST, &[&group_id.0], Effect::None).await?;
+    let session = |row: &tokio_postgres::Row| SessionId(row.get("session_id"));
     Ok(GroupView {
         lanes: lanes.iter().map(lane_row).collect(),
-        members: members.iter().map(|row| SessionId(row.get("session_id"))).collect(),
+        members: members.iter().map(session).collect(),
+        away: members.iter().filter(|row| row.get("away")).map(session).collect(),
     })
 }
 

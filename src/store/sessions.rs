@@ -1,5 +1,7 @@
 //! Sessions that are members of groups: entered with their first group, ended, or taken over by another broker.
 
+use std::time::Duration;
+
 use super::error::{Effect, Error};
 use super::groups::GROUPS_HINT;
 use super::lanes::BROKERS_HOLD;
@@ -9,6 +11,7 @@ use crate::ids::{BrokerId, GroupId, SessionId};
 
 query!(SESSIONS_CLOSE = "sessions_close"[UUID, UUID]);
 query!(SESSIONS_FIND = "sessions_find"[UUID]);
+query!(SESSIONS_AWAY = "sessions_away"[UUID, UUID, INT8]);
 query!(SESSIONS_TAKE = "sessions_take"[UUID, BYTEA, UUID]);
 query!(LANES_TAKE = "lanes_take"[UUID, UUID]);
 query!(MEMBERS_OF_SESSION = "members_of_session"[UUID]);
@@ -35,6 +38,18 @@ impl Store {
             transaction.query(&GROUPS_HINT, &[&groups], Effect::Possible).await?;
         }
         transaction.commit().await
+    }
+
+    /// A session has lost its connection and may come back for so long; zero: it is back.
+    pub async fn sessions_away(
+        &self,
+        session_id: SessionId,
+        broker_id: BrokerId,
+        away: Duration,
+    ) -> Result<(), Error> {
+        let away_ms = i64::try_from(away.as_millis()).unwrap_or(i64::MAX);
+        let connection = self.connection().await?;
+        connection.execute(&SESSIONS_AWAY, &[&session_id.0, &broker_id.0, &away_ms]).await.map(|_| ())
     }
 
     /// The broker that a session lives on; `None`: it has joined no group, or is over.

@@ -11,6 +11,7 @@ use super::query::query;
 
 query!(WITNESS_MESSAGES = "witness_messages"[TEXT]);
 query!(WITNESS_COMMITS = "witness_commits"[TEXT]);
+query!(WITNESS_HOLDERS = "witness_holders"[TEXT]);
 query!(WITNESS_DEAD_LETTERS = "witness_dead_letters"[TEXT]);
 query!(WITNESS_TERMINATE = "witness_terminate"[TEXT]);
 
@@ -48,6 +49,13 @@ impl Store {
     pub async fn witness_commits(&self, topic: &str) -> Result<Vec<WitnessedLane>, Error> {
         let rows = self.connection().await?.query(&WITNESS_COMMITS, &[&topic], Effect::None).await?;
         Ok(rows.iter().map(lane).collect())
+    }
+
+    /// The lanes of a topic that somebody holds: group, partition and epoch.
+    pub async fn witness_holders(&self, topic: &str) -> Result<Vec<(String, u32, i64)>, Error> {
+        let rows = self.connection().await?.query(&WITNESS_HOLDERS, &[&topic], Effect::None).await?;
+        let holder = |row: &tokio_postgres::Row| (row.get(0), row.get::<_, i32>(1) as u32, row.get(2));
+        Ok(rows.iter().map(holder).collect())
     }
 
     /// What the groups of a topic have given up.

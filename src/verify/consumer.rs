@@ -4,7 +4,6 @@
 //! session or as another.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,11 +17,12 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
-use super::history::{Event, LaneId, Ranges, Recorder, Sight, Term};
+use super::history::{Event, LaneId, Ranges, Sight, Term};
 use super::link::{Incoming, Link};
+use super::scene::{Order, Scene, Style};
 use super::settings::{ACK_DEADLINE, GROUPS, HEARTBEAT, TOPIC};
+use super::steps::{Answer, Steps};
 use super::value::Value;
 
 /// Credit: small enough that batches are many.
@@ -38,61 +38,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 const COLLECT_PAUSE: Duration = Duration::from_millis(100);
 /// One batch in so many is followed by an ack of what was never sent.
 const ODD_EVERY: u32 = 200;
-
-/// How a consumer works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
-    /// Every batch at once.
-    Steady,
-    /// Every batch, after a while.
-    Slow,
-    /// Several batches with one ack.
-    Collecting,
-    /// Message by message, in any order.
-    Singles,
-    /// Refuses a message now and then.
-    Nacking,
-    /// Dies in the middle of a batch now and then.
-    Dying,
-}
-
-impl Style {
-    pub const ALL: [Self; 6] =
-        [Self::Steady, Self::Singles, Self::Slow, Self::Collecting, Self::Nacking, Self::Dying];
-}
-
-/// What a fault does to a consumer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
-    /// Vanishes without a word, and comes back as another session.
-    Die,
-    /// Neither reads nor writes for so long, and goes on as if nothing had been.
-    Freeze(Duration),
-    /// Leaves in order, and comes back as another session.
-    Leave,
-}
-
-/// What consumers find out beside the history.
-#[derive(Debug, Default)]
-pub(super) struct Findings {
-    /// Acks of what was never sent: how many were refused.
-    pub odd_acks: usize,
-    /// Such acks that were confirmed.
-    pub odd_acks_confirmed: Vec<String>,
-    /// Codes that told a consumer not to come back.
-    pub closes_not_retryable: Vec<u16>,
-    /// Producers whose publishes were not answered in the end.
-    pub producers_unsettled: usize,
-}
-
-/// What all consumers share.
-#[derive(Debug)]
-pub(super) struct Scene {
-    pub brokers: Arc<[SocketAddr]>,
-    pub recorder: Arc<Recorder>,
-    pub findings: parking_lot::Mutex<Findings>,
-    pub stop: CancellationToken,
-}
 
 /// An ack that waits for its answer.
 #[derive(Debug)]
@@ -118,6 +63,7 @@ pub(super) struct Consumer {
     /// Collected and not acknowledged yet: the last batch of each lane, and everything that its ack will stand for.
     collected: HashMap<u32, (Batch, Ranges)>,
     waiting: HashMap<u64, Waiting>,
+    steps: Steps,
     next_id: u64,
 }
 
@@ -150,6 +96,7 @@ impl Consumer {
             terms: HashMap::new(),
             collected: HashMap::new(),
             waiting: HashMap::new(),
+            steps: Steps::default(),
             next_id: 100,
         }
     }
@@ -221,6 +168,7 @@ impl Consumer {
         if !is_member && say(&mut link, &self.subscribe()).await.is_none() {
             return Left::Lost;
         }
+        self.steps.on_connected(); // whatever was under way is asked for again
         let mut pace = tokio::time::interval(COLLECT_PAUSE);
         pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut heard_at, mut said_at) = (Instant::now(), Instant::now());
@@ -246,7 +194,11 @@ impl Consumer {
                         Vec::new()
                     }
                 },
-                _ = pace.tick() => self.acks_of_collected(),
+                _ = pace.tick() => {
+                    let mut frames = self.acks_of_collected();
+                    frames.extend(self.steps.again());
+                    frames
+                }
                 () = stop.cancelled() => return leave(link, Left::Stopped).await,
             };
             let is_quiet = frames.is_empty() && said_at.elapsed() > HEARTBEAT / 2;
@@ -304,6 +256,10 @@ impl Consumer {
             }
             BrokerFrame::LaneDraining(_) => return Ok(self.acks_of_collected()),
             BrokerFrame::Acked(acked) => self.on_acked(&acked),
+            BrokerFrame::Transacted(done) => {
+                let now = |lane: LaneId| self.terms.get(&lane.partition).copied();
+                self.steps.on_transacted(&done, now).into_iter().for_each(|event| self.note(event));
+            }
             BrokerFrame::Error(error) => return self.on_error(&error),
             BrokerFrame::GoAway(_) => return Err(Left::Gone),
             _ => {}
@@ -332,6 +288,13 @@ impl Consumer {
     }
 
     fn on_error(&mut self, error: &ErrorFrame) -> Result<Vec<ClientFrame>, Left> {
+        match self.steps.on_error(error) {
+            Answer::Mine(event) => {
+                event.into_iter().for_each(|event| self.note(event));
+                return Ok(Vec::new());
+            }
+            Answer::NotMine => {}
+        }
         let Some(waiting) = error.id.and_then(|id| self.waiting.remove(&id)) else {
             // A subscribe that failed: from the beginning. Of a lost ack without a name nobody waits for an answer.
             return match (error.id, error.code) {
@@ -368,6 +331,7 @@ impl Consumer {
             Style::Nacking => self.nack_some(&batch),
             Style::Dying if self.random.random_ratio(1, 100) => return Err(Left::Lost),
             Style::Dying => vec![self.ack_all(&batch)],
+            Style::Stepping => vec![self.step(&batch)],
         };
         if self.random.random_ratio(1, ODD_EVERY) {
             frames.push(self.odd_ack(&batch));
@@ -378,6 +342,13 @@ impl Consumer {
             bytes: batch.messages.iter().map(|message| message.payload.len() as u64).sum(),
         }));
         Ok(frames)
+    }
+
+    /// The whole batch, together with what follows from it.
+    fn step(&mut self, batch: &Batch) -> ClientFrame {
+        let (id, lane, ranges) = (self.id(), self.lane(batch.partition), ranges_of(&batch.messages));
+        self.note(Event::Asked { lane, term: (batch.epoch, batch.round), ranges: ranges.clone() });
+        self.steps.step(id, lane, batch, ranges)
     }
 
     /// Everything below the end of a batch that came whole and in order.

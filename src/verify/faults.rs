@@ -7,10 +7,10 @@ use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 
 use super::VerifyError;
-use super::consumer::Order;
 use super::history::{Event, Recorder};
 use super::plan::Planned;
 use super::process::{Clock, faketime_library};
+use super::scene::Order;
 use super::settings::{FaultKind, TTL};
 use super::stage::{Broker, Stage};
 use crate::postgres::StopMode;

@@ -40,6 +40,8 @@ pub enum Event {
     Refused { value: Value },
     /// A lane was granted to a consumer, at a broker.
     Granted { lane: LaneId, term: Term, consumer: usize, broker: usize, committed: i64, acked: Ranges },
+    /// A lane has a holder under this epoch, as the tables say.
+    Held { lane: LaneId, epoch: i64 },
     /// A consumer was told what retention has dropped.
     Reset { lane: LaneId, from: i64, to: i64 },
     /// A batch came.
@@ -49,7 +51,9 @@ pub enum Event {
     /// An ack was confirmed: it is durable. `during` is the term that the lane had by then: a resume begins a new round, in which
     /// acks of the one before still count.
     Confirmed { lane: LaneId, term: Term, during: Term, ranges: Ranges, committed: i64 },
-    /// An ack was refused: the lane is held by somebody else (`fenced`), or the round has ended.
+    /// A step was done: what it acknowledges is durable.
+    Stepped { lane: LaneId, term: Term, during: Term, ranges: Ranges },
+    /// An ack or a step was refused: the lane is held by somebody else (`fenced`), or the round has ended.
     AckRefused { lane: LaneId, term: Term, ranges: Ranges, fenced: bool },
     /// A reader without a group has seen messages of a partition.
     Tailed { partition: u32, reader: usize, messages: Vec<Sight> },

@@ -7,9 +7,11 @@
 //! | `stage` | the cluster: PostgreSQL, broker processes, proxies on both sides of each broker |
 //! | `process`, `proxy` | one broker process; one wire that can be cut, delayed, truncated, swallowed |
 //! | `plan`, `faults` | when which fault falls (pure, by seed); how it is done |
-//! | `link`, `producer`, `consumer`, `reader` | the load, frame by frame over the socket |
+//! | `link`, `producer`, `consumer`, `steps`, `reader` | the load, frame by frame over the socket |
+//! | `scene` | who takes part, and what they share |
 //! | `value` | what is published: unique, and readable without memory |
 //! | `history` | what was seen, in the order in which it was seen |
+//! | `watcher` | who holds which lane, seen in the tables all the time |
 //! | `truth` | what the database holds at the end |
 //! | `probes` | promises that need a scene of their own |
 //! | `checks` | one checker per promise: pure, over history and truth |
@@ -30,10 +32,13 @@ mod proxy;
 mod reader;
 pub mod report;
 mod run;
+mod scene;
 pub mod settings;
 mod stage;
+mod steps;
 mod truth;
 mod value;
+mod watcher;
 
 pub use run::{Progress, run};
 pub use settings::{FaultKind, VerifySettings};

@@ -8,9 +8,10 @@ use laneway_client::wire::{Batch, BrokerFrame, ClientFrame, Credit, CreditGrant,
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::consumer::{Scene, sight};
+use super::consumer::sight;
 use super::history::Event;
 use super::link::{Incoming, Link};
+use super::scene::Scene;
 use super::settings::{HEARTBEAT, PARTITIONS, TOPIC};
 
 /// Messages and bytes that it accepts, per partition.

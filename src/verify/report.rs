@@ -123,7 +123,8 @@ impl Takeover {
     }
 }
 
-/// Lanes whose broker was struck down, and how long they were without a holder. Outages of the database are excluded.
+/// Lanes whose broker was struck down, and how long they were without a holder, as the tables say: a consumer that is frozen
+/// sees its grant later. Outages of the database are excluded.
 fn takeovers(history: &History) -> Vec<Takeover> {
     let mut holders: HashMap<LaneId, (usize, i64)> = HashMap::new();
     let mut struck: HashMap<LaneId, (i64, Takeover)> = HashMap::new();
@@ -132,7 +133,13 @@ fn takeovers(history: &History) -> Vec<Takeover> {
         match &entry.event {
             Event::Granted { lane, term: (epoch, _), broker, .. } => {
                 holders.insert(*lane, (*broker, *epoch));
-                if let Some((_, takeover)) = struck.remove(lane).filter(|(before, _)| epoch > before) {
+            }
+            Event::Held { lane, epoch } => {
+                let is_later = struck.get(lane).is_some_and(|(before, _)| epoch > before);
+                if !is_later {
+                    continue;
+                }
+                if let Some((_, takeover)) = struck.remove(lane) {
                     takeovers.push(Takeover { time: entry.at - takeover.began_at, ..takeover });
                 }
             }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::VerifyError;
 use super::checks::Evidence;
-use super::consumer::{Consumer, Findings, Order, Scene, Style};
+use super::consumer::Consumer;
 use super::faults::Faults;
 use super::history::{Event, Recorder};
 use super::plan::plan;
@@ -18,9 +18,11 @@ use super::process::Clock;
 use super::producer::Producer;
 use super::reader::Reader;
 use super::report::Report;
+use super::scene::{Findings, Order, Scene, Style};
 use super::settings::{GROUPS, VerifySettings};
 use super::stage::Stage;
 use super::truth::Truth;
+use super::watcher::watch;
 
 /// Producers of a run.
 const PRODUCERS: u32 = 3;
@@ -128,12 +130,14 @@ impl Load {
             let producer = Producer::new(number, seed, brokers.clone(), recorder.clone(), enough.clone());
             producers.spawn(producer.run());
         }
-        for (group, style) in (0..GROUPS.len()).flat_map(|group| Style::ALL.map(|style| (group, style))) {
+        let members = |group| Style::of_group(group).iter().map(move |style| (group, *style));
+        for (group, style) in (0..GROUPS.len()).flat_map(members) {
             let (sender, receiver) = mpsc::channel(1);
             let (number, seed) = (orders.len(), seed ^ (0x2000 + orders.len() as u64));
             consumers.spawn(Consumer::new(number, group, style, seed, scene.clone(), receiver).run());
             orders.push(sender);
         }
+        consumers.spawn(watch(stage.store.clone(), recorder.clone(), scene.stop.clone()));
         consumers.spawn(Reader::new(0, seed ^ 0x3000, scene.clone()).run());
         Self { scene, enough, producers, consumers, orders, unsettled: 0 }
     }

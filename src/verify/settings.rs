@@ -17,7 +17,13 @@ pub const PARTITIONS: u32 = 12;
 /// The topic that everybody works on.
 pub const TOPIC: &str = "verify";
 /// Its groups. Every message goes to each of them.
-pub const GROUPS: [&str; 2] = ["north", "south"];
+pub const GROUPS: [&str; 3] = ["north", "south", "pipeline"];
+/// The one whose members acknowledge by steps only, each with a message to [`RESULTS`].
+pub const PIPELINE: usize = 2;
+/// Where steps publish to.
+pub const RESULTS: &str = "verify-results";
+/// Its partitions.
+pub const RESULT_PARTITIONS: u32 = 4;
 
 /// What a run is asked for.
 #[derive(Debug, Clone)]

@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use super::VerifyError;
 use super::process::{BrokerProcess, Clock};
 use super::proxy::{Proxy, Target};
-use super::settings::{PARTITIONS, TOPIC, VerifySettings};
+use super::settings::{PARTITIONS, RESULT_PARTITIONS, RESULTS, TOPIC, VerifySettings};
 use crate::postgres::{Cluster, Settings, StopMode};
 use crate::store::{DatabaseSettings, Store};
 
@@ -82,8 +82,10 @@ impl Stage {
 
     async fn make_topics(&self) -> Result<(), VerifyError> {
         let failed = |error: laneway_client::admin::AdminError| VerifyError::Topic(error.to_string());
-        let topic = CreateTopic::new(TOPIC, PARTITIONS);
-        self.admin(0).map_err(failed)?.create_topic(&topic).await.map_err(failed)?;
+        for (name, partitions) in [(TOPIC, PARTITIONS), (RESULTS, RESULT_PARTITIONS)] {
+            let topic = CreateTopic::new(name, partitions);
+            self.admin(0).map_err(failed)?.create_topic(&topic).await.map_err(failed)?;
+        }
         Ok(())
     }
 

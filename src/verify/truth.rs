@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::VerifyError;
-use super::history::LaneId;
-use super::settings::{GROUPS, TOPIC};
+use super::history::{LaneId, Ranges};
+use super::settings::{GROUPS, RESULTS, TOPIC};
+use super::steps::parse_result;
 use super::value::Value;
 use crate::store::Store;
 use crate::store::witness::WitnessedLane;
@@ -24,6 +25,8 @@ pub struct Truth {
     pub messages: BTreeMap<(u32, i64), Stored>,
     /// How far each lane has come.
     pub committed: HashMap<LaneId, i64>,
+    /// What steps have published: the messages of a partition that each stands for.
+    pub results: Vec<(u32, Ranges)>,
     /// Messages that a group has given up.
     pub dead: Vec<(LaneId, i64)>,
 }
@@ -42,6 +45,9 @@ impl Truth {
             let trace_is_exact = value.is_some_and(|value| value.trace_id() == message.trace_id);
             let stored = Stored { value, trace_is_exact };
             truth.messages.insert((message.partition, message.offset), stored);
+        }
+        for message in store.witness_messages(RESULTS).await? {
+            truth.results.extend(parse_result(&message.payload));
         }
         for found in store.witness_commits(TOPIC).await? {
             if let Some(lane) = lane(&found) {

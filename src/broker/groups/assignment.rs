@@ -1,7 +1,8 @@
 //! Who gets which lane: balanced, and moving only what must move. Pure.
 //!
 //! Every member gets the same number of lanes, give or take one. A lane stays with its holder while that is fair. With
-//! more members than lanes the rest wait. A lane that somebody has let time out goes to somebody else, if there is anybody.
+//! more members than lanes the rest wait. A lane that somebody has let time out goes to somebody else, if there is anybody. A
+//! member that has lost its connection keeps what it holds, up to its share, and gets nothing more while others are there.
 
 use std::collections::HashMap;
 
@@ -23,6 +24,31 @@ fn choose(view: &GroupView) -> Vec<Option<SessionId>> {
     if members.is_empty() {
         return vec![None; lanes.len()];
     }
+    let here: Vec<SessionId> = members.iter().copied().filter(|member| !view.away.contains(member)).collect();
+    if here.is_empty() || here.len() == members.len() {
+        return share(&lanes.iter().collect::<Vec<_>>(), members);
+    }
+    let share_max = lanes.len().div_ceil(members.len());
+    let mut kept: HashMap<SessionId, usize> = HashMap::new();
+    let keeps = |lane: &LaneRow, kept: &mut HashMap<SessionId, usize>| {
+        let holder = lane.holder.filter(|holder| view.away.contains(holder) && members.contains(holder))?;
+        let count = kept.entry(holder).or_default();
+        (*count < share_max).then(|| {
+            *count += 1;
+            holder
+        })
+    };
+    let mut chosen: Vec<Option<SessionId>> = lanes.iter().map(|lane| keeps(lane, &mut kept)).collect();
+    let rest: Vec<usize> = (0..lanes.len()).filter(|place| chosen[*place].is_none()).collect();
+    let shared = share(&rest.iter().map(|place| &lanes[*place]).collect::<Vec<_>>(), &here);
+    for (place, session_id) in rest.into_iter().zip(shared) {
+        chosen[place] = session_id;
+    }
+    chosen
+}
+
+/// The session of each lane among members that are there; at least one.
+fn share(lanes: &[&LaneRow], members: &[SessionId]) -> Vec<Option<SessionId>> {
     let place: HashMap<SessionId, usize> =
         members.iter().enumerate().map(|(place, session_id)| (*session_id, place)).collect();
     let mut chosen: Vec<Option<usize>> = lanes.iter().map(|lane| stays(lane, &place)).collect();
@@ -104,7 +130,8 @@ mod tests {
 
     fn view(holders: &[Option<u128>], members: &[u128]) -> GroupView {
         let lanes = holders.iter().enumerate().map(|(number, holder)| lane(number as u32, *holder)).collect();
-        GroupView { lanes, members: members.iter().map(|number| session(*number)).collect() }
+        let members = members.iter().map(|number| session(*number)).collect();
+        GroupView { lanes, members, away: Vec::new() }
     }
 
     proptest! {
@@ -138,6 +165,20 @@ mod tests {
         lanes
             .map(|(lane, session_id)| LaneRow { holder: *session_id, wanted: *session_id, ..*lane })
             .collect()
+    }
+
+    #[test]
+    fn a_member_that_is_away_keeps_what_it_holds_and_gets_nothing_more() {
+        let mut view = view(&[Some(1), Some(1), None, Some(2), None, None], &[1, 2, 3]);
+        view.away = vec![session(1)];
+        view.lanes[2].wanted = Some(session(1));
+        let chosen = choose(&view);
+        let count = |member: u128| chosen.iter().filter(|owner| **owner == Some(session(member))).count();
+        assert_eq!((count(1), count(2), count(3)), (2, 2, 2));
+        assert_eq!(chosen[..2], [Some(session(1)), Some(session(1))]);
+        assert_ne!(chosen[2], Some(session(1)), "what is free does not wait for it");
+        view.away = vec![session(1), session(2), session(3)];
+        assert!(choose(&view).iter().all(Option::is_some), "if nobody is there, somebody will come back");
     }
 
     #[test]

@@ -141,6 +141,8 @@ enum Request {
     Detach {
         session_id: SessionId,
     },
+    /// A member is away, or is back: who gets what is decided anew.
+    Reassign,
     /// It came back: delivery restarts at the first message that is not done.
     Attach {
         session_id: SessionId,
@@ -252,6 +254,11 @@ impl GroupHandle {
     /// The connection is lost; its lanes wait for it.
     pub async fn detach(&self, session_id: SessionId) {
         self.send(Request::Detach { session_id }).await;
+    }
+
+    /// Who gets what is decided anew, soon.
+    pub async fn reassign(&self) {
+        self.send(Request::Reassign).await;
     }
 
     /// The session came back on this broker. Returns its lanes: epochs kept, in the next round.

@@ -352,6 +352,7 @@ impl GroupTask {
         match request {
             Request::Join { member } => self.on_join(*member),
             Request::Detach { session_id } => self.on_detach(session_id),
+            Request::Reassign => self.want(Look::Assign),
             Request::Attach { session_id, outbox, reply } => self.on_attach(session_id, outbox, reply),
             Request::Leave { session_id, leaving, reply } => self.on_leave(session_id, leaving, reply),
             Request::Ack { session_id, ack } => self.on_ack(session_id, &ack),

@@ -56,7 +56,9 @@ fn overlaps(evidence: Evidence<'_>) -> Vec<String> {
 fn forgotten(evidence: Evidence<'_>) -> Vec<String> {
     let mut confirmed: HashMap<LaneId, BTreeMap<i64, Offsets>> = HashMap::new();
     for event in evidence.history.events() {
-        if let Event::Confirmed { lane, term: (epoch, _), ranges, .. } = event {
+        if let Event::Confirmed { lane, term: (epoch, _), ranges, .. }
+        | Event::Stepped { lane, term: (epoch, _), ranges, .. } = event
+        {
             confirmed.entry(*lane).or_default().entry(*epoch).or_default().extend(ranges);
         }
     }
@@ -101,7 +103,7 @@ pub(super) fn zombies_fenced(evidence: Evidence<'_>) -> Verdict {
                     late.insert((*lane, *term, ranges), *epoch);
                 }
             }
-            Event::Confirmed { lane, term, ranges, .. } => {
+            Event::Confirmed { lane, term, ranges, .. } | Event::Stepped { lane, term, ranges, .. } => {
                 if let Some(epoch) = late.get(&(*lane, *term, ranges)) {
                     accepted
                         .push(format!("{lane:?}: an ack of {term:?} was accepted after epoch {epoch} began"));
@@ -194,7 +196,11 @@ fn disorder(evidence: Evidence<'_>) -> Vec<String> {
 fn repeated_after_ack(evidence: Evidence<'_>) -> Vec<String> {
     let mut confirmed: HashMap<(LaneId, i64), Term> = HashMap::new();
     for event in evidence.history.events() {
-        let Event::Confirmed { lane, during, ranges, .. } = event else { continue };
+        let (Event::Confirmed { lane, during, ranges, .. } | Event::Stepped { lane, during, ranges, .. }) =
+            event
+        else {
+            continue;
+        };
         for offset in ranges.iter().flat_map(|(from, to)| *from..*to) {
             let first = confirmed.entry((*lane, offset)).or_insert(*during);
             *first = (*first).min(*during);

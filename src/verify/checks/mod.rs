@@ -3,7 +3,7 @@
 //!
 //! | file | promises |
 //! |---|---|
-//! | `storage` | what is stored: 1–4, 7–9, 18 |
+//! | `storage` | what is stored: 1–4, 7–9, 18, 19 |
 //! | `lanes` | who holds what, and what counts: 10–14, 16 |
 //! | `scenes` | what probes have tried in scenes of their own: 2, 5, 6, 15, 17, 20–25 |
 
@@ -92,7 +92,7 @@ const CHECKERS: [(&str, Checker); PROMISES] = [
     ("a group is never stuck", lanes::never_stuck),
     ("a poison message leaves in order, its neighbours stay", scenes::poison),
     ("trace ids are bit-exact", storage::traces_exact),
-    ("ack and publish are atomic", scenes::atomic_step),
+    ("ack and publish are atomic", storage::steps_atomic),
     ("database chaos is survived", scenes::database_chaos),
     ("lost notifications are harmless", scenes::lost_notifications),
     ("retention is never silent", scenes::retention),

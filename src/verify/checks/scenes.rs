@@ -15,7 +15,6 @@ scenes! {
     foreign_transaction = 6;
     rebalance = 15;
     poison = 17;
-    atomic_step = 19;
     database_chaos = 20;
     lost_notifications = 21;
     retention = 22;

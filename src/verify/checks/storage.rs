@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::offsets::Offsets;
 use super::{Evidence, Verdict};
 use crate::verify::history::{Event, LaneId, Sight};
-use crate::verify::settings::{FaultKind, GROUPS};
+use crate::verify::settings::{FaultKind, GROUPS, PIPELINE};
 use crate::verify::value::Value;
 
 /// What kills those who have just said yes.
@@ -197,4 +197,33 @@ pub(super) fn traces_exact(evidence: Evidence<'_>) -> Verdict {
     let probe = evidence.probes.dead_letter_traces_exact.filter(|exact| !exact);
     let probe = probe.map(|_| "a dead letter has another trace id than its message".to_owned());
     Verdict::of(tried, stored.chain(seen).chain(probe).collect())
+}
+
+/// The members of one group acknowledge by steps only, and each step publishes what it stands for: every message that is done
+/// has exactly one result, and nothing else has any.
+pub(super) fn steps_atomic(evidence: Evidence<'_>) -> Verdict {
+    let mut results: HashMap<u32, Offsets> = HashMap::new();
+    let mut wrong = Vec::new();
+    for (partition, ranges) in &evidence.truth.results {
+        let known = results.entry(*partition).or_default();
+        for offset in ranges.iter().flat_map(|(from, to)| *from..*to) {
+            if known.contains(offset) {
+                wrong.push(format!("{partition}:{offset} has two results"));
+            }
+            known.insert(offset, offset + 1);
+        }
+    }
+    for (lane, committed) in evidence.truth.committed.iter().filter(|(lane, _)| lane.group == PIPELINE) {
+        let known = results.entry(lane.partition).or_default();
+        if let Some(offset) = known.first_missing(0, *committed) {
+            wrong.push(format!("{}:{offset} is acknowledged, and has no result", lane.partition));
+        }
+        let end = evidence.truth.end(lane.partition);
+        let mut open = Offsets::default();
+        open.insert(0, if *committed == end { end } else { i64::MAX }); // beyond what is committed, single acks may be done
+        if let Some(offset) = known.first_missing_in(&open) {
+            wrong.push(format!("{}:{offset} has a result, and is not there", lane.partition));
+        }
+    }
+    Verdict::of(evidence.history.had(CRASHES) && !evidence.truth.results.is_empty(), wrong)
 }

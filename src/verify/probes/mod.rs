@@ -16,7 +16,7 @@ mod moves;
 
 use std::collections::BTreeMap;
 
-use super::consumer::Findings;
+use super::scene::Findings;
 use super::stage::Stage;
 
 /// What became of the probes.
