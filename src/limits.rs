@@ -311,5 +311,7 @@ pub const TAIL_READS_MAX: usize = 2;
 pub const TAIL_REQUESTS_MAX: usize = 16;
 /// Before a tail tries again whose outbox was full.
 pub const TAIL_FULL_PAUSE: Duration = Duration::from_millis(5);
+/// Messages that a tail remembers per partition, to find its place again after a failover of the database.
+pub const TAIL_MARKS_MAX: usize = 32;
 /// Before a tail tries again whose read failed.
 pub const TAIL_FAILURE_PAUSE: Duration = Duration::from_millis(500);

@@ -19,6 +19,7 @@ use crate::limits::{ANNOUNCE_PAUSE, CATCH_UP_BYTES, CATCH_UP_MESSAGES, GAPS_MAX,
 use crate::store::Store;
 use crate::store::listen::{Hint, Hints};
 use crate::store::messages::{Message, ReadLimit};
+use crate::store::timeline::Era;
 
 /// Where flushes report growth. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -55,8 +56,8 @@ impl Announcer {
     }
 
     /// A flush of this broker was committed; `messages` are empty if nobody follows the partition here.
-    pub fn on_flushed(&self, partition_id: PartitionId, messages: Vec<Message>) {
-        if let Some(gap) = self.tails.on_flushed(partition_id, messages) {
+    pub fn on_flushed(&self, partition_id: PartitionId, messages: Vec<Message>, era: Era) {
+        if let Some(gap) = self.tails.on_flushed(partition_id, messages, era) {
             self.fill(gap);
         }
         self.grown.partitions.lock().insert(partition_id);
@@ -118,7 +119,14 @@ async fn look(store: &Store, announcer: &Announcer, mut partitions: Vec<Partitio
     if partitions.is_empty() {
         return;
     }
+    let ends = announcer.tails.ends(&partitions); // before the look, so that it must find at least as much
     match store.heads_newest(&partitions).await {
+        Ok(heads) if heads.iter().any(|(partition_id, next)| ends.get(partition_id) > Some(next)) => {
+            tracing::warn!(
+                "committed messages are not in the database any more: what this broker remembers is dropped"
+            );
+            store.timelines().distrust();
+        }
         Ok(heads) => {
             for (partition_id, next_offset) in heads {
                 if let Some(gap) = announcer.tails.on_grown(partition_id, next_offset) {

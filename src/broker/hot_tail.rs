@@ -2,20 +2,22 @@
 //!
 //! A tail grows only contiguously. What this broker has flushed joins it; when another broker was in between, the gap is
 //! read first, and a flush that starts below the end empties it. It may forget at any time: a reader that is behind it
-//! reads the segments. Invariant: `[first, end)` has no gap, and what is in it was committed.
+//! reads the segments. Invariant: `[first, end)` has no gap, and what is in it was committed, in this era: on the timeline
+//! that the database has now.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::DashMap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::slab::{Piece, Slab};
 use crate::ids::{Offset, PartitionId};
 use crate::limits::{TAIL_BYTES_MAX, TAILS_BYTES_MAX};
 use crate::store::messages::Message;
+use crate::store::timeline::{Era, Timelines};
 
 /// Whom to wake when partitions have grown. One per follower; it collects which.
 #[derive(Debug, Default)]
@@ -63,6 +65,8 @@ struct Tail {
     waiting_bytes: usize,
     /// The gap that is being read ends here.
     filling_to: Option<Offset>,
+    /// When all of this was true.
+    era: Era,
     followers: Vec<Arc<Wake>>,
 }
 
@@ -72,6 +76,8 @@ pub struct Gap {
     pub partition_id: PartitionId,
     pub from: Offset,
     pub to: Offset,
+    /// What is read in another one does not fit.
+    pub era: Era,
 }
 
 /// All tails of a broker. Cheap to clone.
@@ -79,9 +85,45 @@ pub struct Gap {
 pub struct HotTails {
     partitions: Arc<DashMap<PartitionId, Arc<Mutex<Tail>>>>,
     bytes: Arc<AtomicUsize>,
+    timelines: Timelines,
 }
 
 impl HotTails {
+    pub fn new(timelines: Timelines) -> Self {
+        Self { timelines, ..Self::default() }
+    }
+
+    /// The era of now. What joins a tail must have been committed in it.
+    pub fn era(&self) -> Era {
+        self.timelines.era()
+    }
+
+    /// Waits until it is another era. Cancel safety: safe.
+    pub async fn changed_from(&self, era: Era) {
+        self.timelines.changed_from(era).await;
+    }
+
+    /// A tail as it is in this era: what it held in another one is gone.
+    fn current<'a>(&self, tail: &'a Mutex<Tail>) -> MutexGuard<'a, Tail> {
+        let mut tail = tail.lock();
+        let era = self.timelines.era();
+        if tail.era != era {
+            self.empty(&mut tail);
+            (tail.era, tail.filling_to) = (era, None);
+        }
+        tail
+    }
+
+    /// Where tails end, of those that know.
+    pub fn ends(&self, partitions: &[PartitionId]) -> HashMap<PartitionId, Offset> {
+        let end = |partition_id: &PartitionId| {
+            let tail = self.tail(*partition_id)?;
+            let end = self.current(&tail).end?;
+            Some((*partition_id, end))
+        };
+        partitions.iter().filter_map(end).collect()
+    }
+
     fn tail(&self, partition_id: PartitionId) -> Option<Arc<Mutex<Tail>>> {
         self.partitions.get(&partition_id).map(|tail| tail.clone())
     }
@@ -119,7 +161,7 @@ impl HotTails {
     /// Messages from an offset on, within bounds; at least one if there is any.
     pub fn find(&self, partition_id: PartitionId, from: Offset, messages: usize, bytes: u64) -> Found {
         let Some(tail) = self.tail(partition_id) else { return Found::Behind };
-        let tail = tail.lock();
+        let tail = self.current(&tail);
         let first = tail.slabs.front().map(|slab| slab.first());
         match (first, tail.end) {
             (_, Some(end)) if from == end => Found::AtEnd,
@@ -130,11 +172,16 @@ impl HotTails {
         }
     }
 
-    /// A flush of this broker was committed. Returns the gap to read first, if another broker was in between.
-    pub fn on_flushed(&self, partition_id: PartitionId, messages: Vec<Message>) -> Option<Gap> {
+    /// A flush of this broker was committed, in an era. Returns the gap to read first, if another broker was in between.
+    pub fn on_flushed(&self, partition_id: PartitionId, messages: Vec<Message>, era: Era) -> Option<Gap> {
         let tail = self.tail(partition_id)?;
         let slab = Arc::new(Slab::new(messages)?);
-        let mut tail = tail.lock();
+        let mut tail = self.current(&tail);
+        if tail.era != era {
+            self.empty(&mut tail); // nobody knows whether it is still there: those who follow read for themselves
+            tail.wake(partition_id);
+            return None;
+        }
         let gap = match tail.end {
             None => {
                 tail.end = Some(slab.first());
@@ -158,7 +205,7 @@ impl HotTails {
                 if tail.waiting_bytes > TAIL_BYTES_MAX {
                     self.empty(&mut tail); // the gap takes too long to read: those who follow read for themselves
                 }
-                tail.filling_to.is_none().then_some(Gap { partition_id, from: end, to })
+                tail.filling_to.is_none().then_some(Gap { partition_id, from: end, to, era })
             }
         };
         if let Some(Gap { to, .. }) = gap {
@@ -171,12 +218,12 @@ impl HotTails {
     /// The partition has grown to this end, as another broker says. Returns the gap to read.
     pub fn on_grown(&self, partition_id: PartitionId, next: Offset) -> Option<Gap> {
         let tail = self.tail(partition_id)?;
-        let mut tail = tail.lock();
+        let mut tail = self.current(&tail);
         match tail.end {
             Some(end) if end >= next => None,
             Some(end) if tail.filling_to.is_none() => {
                 tail.filling_to = Some(next);
-                Some(Gap { partition_id, from: end, to: next })
+                Some(Gap { partition_id, from: end, to: next, era: tail.era })
             }
             Some(_) => None, // being read; the next look finds the rest
             None => {
@@ -189,7 +236,10 @@ impl HotTails {
     /// A gap was read, as far as the bounds of one read allow. Returns the rest, if there is any.
     pub fn on_filled(&self, gap: Gap, mut messages: Vec<Message>) -> Option<Gap> {
         let tail = self.tail(gap.partition_id)?;
-        let mut tail = tail.lock();
+        let mut tail = self.current(&tail);
+        if tail.era != gap.era {
+            return None;
+        }
         tail.filling_to = None;
         let unread = messages.is_empty();
         if let Some(end) = tail.end {

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::ids::TraceId;
+use crate::store::timeline::Timelines;
 
 const PARTITION: PartitionId = PartitionId(7);
 
@@ -44,8 +45,8 @@ fn found(tails: &HotTails, from: i64) -> Option<Vec<i64>> {
 fn flushes_join_and_everybody_reads_the_same() {
     let (tails, wake) = followed();
     assert_eq!(found(&tails, 0), None, "it knows nothing yet");
-    assert_eq!(tails.on_flushed(PARTITION, messages(5..8, 1)), None);
-    assert_eq!(tails.on_flushed(PARTITION, messages(8..10, 1)), None);
+    assert_eq!(tails.on_flushed(PARTITION, messages(5..8, 1), tails.era()), None);
+    assert_eq!(tails.on_flushed(PARTITION, messages(8..10, 1), tails.era()), None);
     assert!(wake.take().contains(&PARTITION));
     assert_eq!(found(&tails, 5), Some(vec![5, 6, 7, 8, 9]));
     assert_eq!(found(&tails, 7), Some(vec![7, 8, 9]));
@@ -57,10 +58,10 @@ fn flushes_join_and_everybody_reads_the_same() {
 #[test]
 fn a_gap_is_read_before_what_lies_above_it_joins() {
     let (tails, _wake) = followed();
-    tails.on_flushed(PARTITION, messages(0..2, 1));
-    let gap = Gap { partition_id: PARTITION, from: Offset(2), to: Offset(6) };
-    assert_eq!(tails.on_flushed(PARTITION, messages(6..8, 1)), Some(gap));
-    assert_eq!(tails.on_flushed(PARTITION, messages(8..9, 1)), None, "one read at a time");
+    tails.on_flushed(PARTITION, messages(0..2, 1), tails.era());
+    let gap = Gap { partition_id: PARTITION, from: Offset(2), to: Offset(6), era: tails.era() };
+    assert_eq!(tails.on_flushed(PARTITION, messages(6..8, 1), tails.era()), Some(gap));
+    assert_eq!(tails.on_flushed(PARTITION, messages(8..9, 1), tails.era()), None, "one read at a time");
     assert_eq!(found(&tails, 0), Some(vec![0, 1]));
     let rest = Gap { from: Offset(4), ..gap };
     assert_eq!(tails.on_filled(gap, messages(2..4, 1)), Some(rest));
@@ -71,8 +72,8 @@ fn a_gap_is_read_before_what_lies_above_it_joins() {
 #[test]
 fn what_starts_below_the_end_empties_it_and_what_cannot_be_read_too() {
     let (tails, _wake) = followed();
-    tails.on_flushed(PARTITION, messages(0..5, 1));
-    tails.on_flushed(PARTITION, messages(3..4, 1));
+    tails.on_flushed(PARTITION, messages(0..5, 1), tails.era());
+    tails.on_flushed(PARTITION, messages(3..4, 1), tails.era());
     assert_eq!(found(&tails, 0), None);
     assert_eq!(found(&tails, 3), Some(vec![3]));
     let gap = tails.on_grown(PARTITION, Offset(9)).unwrap();
@@ -84,7 +85,7 @@ fn what_starts_below_the_end_empties_it_and_what_cannot_be_read_too() {
 fn the_oldest_leave_first_and_nothing_stays_when_nobody_follows() {
     let (tails, wake) = followed();
     for number in 0..40 {
-        tails.on_flushed(PARTITION, messages(number..number + 1, TAIL_BYTES_MAX / 10));
+        tails.on_flushed(PARTITION, messages(number..number + 1, TAIL_BYTES_MAX / 10), tails.era());
     }
     assert_eq!(found(&tails, 0), None);
     assert!(found(&tails, 39).is_some());
@@ -92,5 +93,28 @@ fn the_oldest_leave_first_and_nothing_stays_when_nobody_follows() {
     tails.unfollow(PARTITION, &wake);
     assert_eq!(tails.bytes.load(Ordering::Relaxed), 0);
     assert!(tails.followed().is_empty());
-    assert_eq!(tails.on_flushed(PARTITION, messages(40..41, 1)), None);
+    assert_eq!(tails.on_flushed(PARTITION, messages(40..41, 1), tails.era()), None);
+}
+
+#[test]
+fn another_era_empties_a_tail_and_nothing_of_the_one_before_joins_it_afterwards() {
+    let timelines = Timelines::default();
+    let (tails, wake) = (HotTails::new(timelines.clone()), Arc::new(Wake::default()));
+    tails.follow(PARTITION, &wake);
+    let before = tails.era();
+    tails.on_flushed(PARTITION, messages(0..5, 1), before);
+    let gap = tails.on_grown(PARTITION, Offset(9)).unwrap();
+    timelines.distrust();
+    assert_eq!(found(&tails, 3), None, "it was committed on a timeline that is lost");
+    // What was on its way when it changed.
+    assert_eq!(tails.on_filled(gap, messages(5..9, 1)), None);
+    assert_eq!(found(&tails, 5), None);
+    wake.take();
+    assert_eq!(tails.on_flushed(PARTITION, messages(9..10, 1), before), None);
+    assert_eq!(found(&tails, 9), None);
+    assert!(wake.take().contains(&PARTITION), "whoever follows it reads for itself");
+    // The same offsets again, with other messages.
+    tails.on_flushed(PARTITION, messages(3..6, 1), tails.era());
+    assert_eq!(found(&tails, 3), Some(vec![3, 4, 5]));
+    assert_eq!(tails.bytes.load(Ordering::Relaxed), Slab::new(messages(3..6, 1)).unwrap().bytes());
 }

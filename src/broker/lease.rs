@@ -1,13 +1,15 @@
 //! The broker's own lease: its id, and until when it may trust that nobody has buried it.
 //!
 //! Renewed by the heartbeat task; read by whoever is about to deliver. Memory may stop us sooner than the table, never let
-//! us go on longer: `trusted_until` counts from before the heartbeat was sent, and ends a margin before the row expires.
+//! us go on longer: `trusted_until` counts from before the heartbeat was sent, and ends a margin before the row expires. A
+//! lease of another era, on a timeline that is lost, is none.
 
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use crate::ids::BrokerId;
+use crate::store::timeline::{Era, Timelines};
 
 /// What the broker knows about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +17,7 @@ pub enum Standing {
     /// Not registered yet, or buried and not registered again.
     None,
     /// Registered under this id.
-    Held { broker_id: BrokerId, trusted_until: Instant, others: usize },
+    Held { broker_id: BrokerId, trusted_until: Instant, others: usize, era: Era },
 }
 
 impl Standing {
@@ -27,10 +29,10 @@ impl Standing {
         }
     }
 
-    fn is_trusted(&self, now: Instant) -> bool {
+    fn is_trusted(&self, now: Instant, this_era: Era) -> bool {
         match self {
             Standing::None => false,
-            Standing::Held { trusted_until, .. } => now < *trusted_until,
+            Standing::Held { trusted_until, era, .. } => now < *trusted_until && *era == this_era,
         }
     }
 }
@@ -39,6 +41,7 @@ impl Standing {
 #[derive(Debug, Clone)]
 pub struct Lease {
     standing: watch::Receiver<Standing>,
+    timelines: Timelines,
 }
 
 /// Where it is written: the heartbeat alone.
@@ -48,16 +51,16 @@ pub struct LeaseKeeper {
 }
 
 /// A lease that nobody has yet.
-pub fn lease() -> (LeaseKeeper, Lease) {
+pub fn lease(timelines: Timelines) -> (LeaseKeeper, Lease) {
     let (sender, standing) = watch::channel(Standing::None);
-    (LeaseKeeper { standing: sender }, Lease { standing })
+    (LeaseKeeper { standing: sender }, Lease { standing, timelines })
 }
 
 impl LeaseKeeper {
-    /// A heartbeat that began at `started` has prolonged the lease by `ttl`.
-    pub fn renewed(&self, broker_id: BrokerId, started: Instant, ttl: Duration, others: usize) {
+    /// A heartbeat that began at `started`, in an era, has prolonged the lease by `ttl`.
+    pub fn renewed(&self, broker_id: BrokerId, (started, era): (Instant, Era), ttl: Duration, others: usize) {
         let trusted_until = started + ttl.mul_f64(TRUSTED_SHARE);
-        self.standing.send_replace(Standing::Held { broker_id, trusted_until, others });
+        self.standing.send_replace(Standing::Held { broker_id, trusted_until, others, era });
     }
 
     /// The broker was buried.
@@ -76,7 +79,7 @@ impl Lease {
 
     /// Whether deliveries may go out now.
     pub fn is_trusted(&self) -> bool {
-        self.standing.borrow().is_trusted(Instant::now())
+        self.standing.borrow().is_trusted(Instant::now(), self.timelines.era())
     }
 
     /// The id under which the broker lives now.
@@ -116,14 +119,19 @@ mod tests {
 
     #[test]
     fn trust_ends_before_the_row_expires_and_comes_back_with_a_renewal() {
-        let (keeper, lease) = lease();
+        let timelines = Timelines::default();
+        let (era, (keeper, lease)) = (timelines.era(), lease(timelines.clone()));
         assert!(!lease.is_trusted());
         let (broker_id, ttl) = (BrokerId(uuid::Uuid::new_v4()), Duration::from_secs(10));
         let Some(long_ago) = Instant::now().checked_sub(Duration::from_secs(9)) else { return };
-        keeper.renewed(broker_id, long_ago, ttl, 0);
+        keeper.renewed(broker_id, (long_ago, era), ttl, 0);
         assert!(!lease.is_trusted(), "the row lives for another second, but we do not rely on it");
         assert_eq!(lease.broker_id(), Some(broker_id));
-        keeper.renewed(broker_id, Instant::now(), ttl, 0);
+        keeper.renewed(broker_id, (Instant::now(), era), ttl, 0);
+        assert!(lease.is_trusted());
+        timelines.distrust();
+        assert!(!lease.is_trusted(), "it was renewed on a timeline that is lost");
+        keeper.renewed(broker_id, (Instant::now(), timelines.era()), ttl, 0);
         assert!(lease.is_trusted());
         keeper.lost();
         assert!(!lease.is_trusted());

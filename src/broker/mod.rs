@@ -15,7 +15,7 @@
 //! | `group_admin` | groups and lanes for operators: looked at, altered, moved, deleted |
 //! | `outbox` | what waits for one socket |
 //! | `metrics`, `lag` | what is counted; how far groups are behind |
-//! | `tailing` | reading along without a group |
+//! | `tailing`, `marks` | reading along without a group; finding one's place after a failover |
 
 pub mod announce;
 pub mod appender;
@@ -25,6 +25,7 @@ pub mod groups;
 pub mod hot_tail;
 pub mod lag;
 pub mod lease;
+mod marks;
 pub mod message;
 pub mod metrics;
 pub mod outbox;
@@ -106,13 +107,14 @@ pub struct Assembled {
 impl Assembled {
     /// Puts the parts together and starts the appenders, on a store whose schema is up to date.
     pub fn new(store: Store, settings: BrokerSettings) -> Self {
-        let tails = hot_tail::HotTails::default();
+        let timelines = store.timelines().clone();
+        let tails = hot_tail::HotTails::new(timelines.clone());
         let (announcer, announcing) = announce::announcer(tails.clone());
         let metrics = Arc::new(metrics::Metrics::new());
         let appender::Appender { handle, chores, tasks } =
             appender::Appender::start(&store, &announcer, &metrics);
         let (steps, stepping) = steps::start(&store, &announcer, &metrics);
-        let (keeper, lease) = lease::lease();
+        let (keeper, lease) = lease::lease(timelines);
         let hints = Hints::new();
         let topics = topics::Topics::new(store.clone());
         let reader = reader::Reader::new(store.clone());

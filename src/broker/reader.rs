@@ -15,6 +15,7 @@ use crate::ids::{Offset, PartitionId, TraceId};
 use crate::limits::{CATALOGUE_PARTITIONS_MAX, TRACE_BYTES_MAX, TRACE_HOPS_MAX};
 use crate::store::messages::{Direction, Message, ReadLimit};
 use crate::store::segments::{Catalogue, Segment};
+use crate::store::timeline::Era;
 use crate::store::traces::Block;
 use crate::store::{Error, Store};
 
@@ -52,11 +53,19 @@ enum Freshness {
     JustRead,
 }
 
+/// A catalogue, and when it was read.
+#[derive(Debug, Clone)]
+struct Remembered {
+    catalogue: Arc<Catalogue>,
+    read_at: Instant,
+    era: Era,
+}
+
 /// Reads messages. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Reader {
     store: Store,
-    catalogues: Arc<DashMap<PartitionId, (Arc<Catalogue>, Instant)>>,
+    catalogues: Arc<DashMap<PartitionId, Remembered>>,
 }
 
 impl Reader {
@@ -73,8 +82,12 @@ impl Reader {
     ) -> Result<Vec<Message>, ReadError> {
         let mut freshness = Freshness::Remembered;
         loop {
+            let era = self.store.timelines().era();
             let catalogue = self.catalogue(partition_id, &mut freshness).await?;
             let result = self.read_forward(&catalogue, from, limit).await;
+            if era != self.store.timelines().era() {
+                continue; // a table of that name may be another one now
+            }
             match (result, freshness) {
                 (Ok(Some(messages)), _) => return Ok(messages),
                 (Ok(None), Freshness::JustRead) if from < catalogue.start_offset => {
@@ -263,18 +276,21 @@ impl Reader {
             return Ok(catalogue);
         }
         *freshness = Freshness::JustRead;
+        let era = self.store.timelines().era();
         let found = self.store.segments_list(partition_id).await?.ok_or(ReadError::UnknownPartition)?;
         let catalogue = Arc::new(found);
         if self.catalogues.len() >= CATALOGUE_PARTITIONS_MAX {
             self.catalogues.clear();
         }
-        self.catalogues.insert(partition_id, (catalogue.clone(), Instant::now()));
+        let remembered = Remembered { catalogue: catalogue.clone(), read_at: Instant::now(), era };
+        self.catalogues.insert(partition_id, remembered);
         Ok(catalogue)
     }
 
     fn recall(&self, partition_id: PartitionId) -> Option<Arc<Catalogue>> {
         let entry = self.catalogues.get(&partition_id)?;
-        (entry.1.elapsed() < REMEMBERED_FOR).then(|| entry.0.clone())
+        let is_fresh = entry.read_at.elapsed() < REMEMBERED_FOR && entry.era == self.store.timelines().era();
+        is_fresh.then(|| entry.catalogue.clone())
     }
 }
 

@@ -3,7 +3,8 @@
 //! One small task per tail owns a cursor per partition. It follows the hot tails, reads the segments where it is behind,
 //! takes the partitions in turn, and sends within its credit and the room of the outbox. What retention drops before it
 //! was sent is told as `out_of_range`, and the tail goes on at what is left.
-//! Invariant: a cursor only grows, and skips nothing but what retention has dropped.
+//! Invariant: a cursor skips nothing but what retention has dropped. It goes back only when the database has come to another
+//! timeline that lacks what was sent; the client is told so.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::groups::{BatchLimits, Credit, SubscribeError, batch_limits};
 use super::hot_tail::{Found, HotTails, Wake};
+use super::marks::{Mark, Marks};
 use super::outbox::Outbox;
 use super::reader::{ReadError, Reader};
 use super::slab::{Piece, Slab};
@@ -26,6 +28,7 @@ use crate::ids::{Offset, PartitionId};
 use crate::limits::{TAIL_FAILURE_PAUSE, TAIL_FULL_PAUSE, TAIL_READS_MAX, TAIL_REQUESTS_MAX};
 use crate::store::messages::ReadLimit;
 use crate::store::partitions::Partition;
+use crate::store::timeline::Era;
 
 /// Why a tail was not begun.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -96,8 +99,9 @@ impl Tailing {
         let name = TopicName::new(tail.topic.clone()).map_err(TopicError::from)?;
         let topic = self.topics.find(&name).await?;
         let partitions = chosen(&topic.name, &topic.partitions, tail.partitions.as_deref())?;
+        let era = self.tails.era();
         let following = Following::new(self.tails.clone(), partitions.iter().map(|(_, id)| *id));
-        let cursors = self.cursors(&name, &partitions, tail.start.as_ref()).await?;
+        let cursors = self.cursors(&name, &partitions, tail.start.as_ref(), era).await?;
         let lane = |cursor: &Cursor| TailedLane { partition: cursor.number, next_offset: cursor.next.0 };
         let lanes = cursors.iter().map(lane).collect();
         let topic = topic.name.clone();
@@ -115,6 +119,7 @@ impl Tailing {
             following,
             reader: self.reader.clone(),
             catch_up: self.catch_up.clone(),
+            era,
         };
         Ok(TailHandle { credit: sender, task: AbortOnDropHandle::new(tokio::spawn(task.run(inbox))) })
     }
@@ -125,6 +130,7 @@ impl Tailing {
         topic: &TopicName,
         partitions: &[(u32, PartitionId)],
         start: Option<&Start>,
+        era: Era,
     ) -> Result<Vec<Cursor>, TailError> {
         let (_, described) = self.topics.describe(topic).await?;
         let described: HashMap<PartitionId, Partition> =
@@ -142,7 +148,7 @@ impl Tailing {
                         found.unwrap_or(partition.next_offset)
                     }
                 };
-                Ok::<_, TailError>(Cursor { number, partition_id, next, short_since: None })
+                Ok::<_, TailError>(Cursor::new(number, partition_id, next, era))
             }
         };
         try_join_all(partitions.iter().copied().map(find)).await
@@ -210,6 +216,16 @@ struct Cursor {
     next: Offset,
     /// Since when fewer messages than a batch should have are waiting.
     short_since: Option<Instant>,
+    /// Some of what was sent.
+    marks: Marks,
+    /// When `next` was the place to go on.
+    era: Era,
+}
+
+impl Cursor {
+    fn new(number: u32, partition_id: PartitionId, next: Offset, era: Era) -> Self {
+        Self { number, partition_id, next, short_since: None, marks: Marks::default(), era }
+    }
 }
 
 struct Task {
@@ -227,6 +243,8 @@ struct Task {
     following: Following,
     reader: Reader,
     catch_up: Arc<Semaphore>,
+    /// The era that all cursors have been told of.
+    era: Era,
 }
 
 /// What came of a turn.
@@ -265,6 +283,7 @@ impl Task {
                     None => return,
                 },
                 () = self.following.wake.woken() => {}
+                () = self.following.tails.changed_from(self.era) => self.on_era(),
                 () = pause => {}
             }
             self.on_woken();
@@ -303,6 +322,12 @@ impl Task {
         }
     }
 
+    /// The database has another timeline: every cursor has to find its place there.
+    fn on_era(&mut self) {
+        self.era = self.following.tails.era();
+        (0..self.cursors.len()).for_each(|place| self.make_ready(place));
+    }
+
     fn make_ready(&mut self, place: usize) {
         self.waiting.retain(|(_, waiting)| *waiting != place);
         if !self.ready.contains(&place) {
@@ -331,6 +356,10 @@ impl Task {
         }
         let messages = room.messages.min(self.limits.max_messages);
         let bytes = room.bytes.min(self.limits.max_bytes);
+        let era = self.following.tails.era();
+        if self.cursors[place].era != era && self.find_place(place, era).await.is_err() {
+            return Turn::Failed;
+        }
         let Cursor { partition_id, next, .. } = self.cursors[place];
         let pieces = match self.following.tails.find(partition_id, next, messages, bytes) {
             Found::Pieces(pieces) => pieces,
@@ -347,8 +376,36 @@ impl Task {
                 }
             },
         };
-        self.send(place, pieces, messages);
+        match self.following.tails.era() == era {
+            true => self.send(place, pieces, messages),
+            false => self.ready.push_back(place), // they may be another timeline's: its place comes first
+        }
         Turn::Next
+    }
+
+    /// Another timeline may lack what was sent: goes back to what is certainly there.
+    async fn find_place(&mut self, place: usize, era: Era) -> Result<(), ReadError> {
+        let cursor = &mut self.cursors[place];
+        let before = cursor.next;
+        cursor.next = cursor.marks.find_place(&self.reader, cursor.partition_id, before).await?;
+        cursor.era = era;
+        if cursor.next < before {
+            self.on_went_back(place);
+        }
+        Ok(())
+    }
+
+    fn on_went_back(&mut self, place: usize) {
+        let Cursor { number, next, .. } = self.cursors[place];
+        tracing::info!(partition = number, next = %next, "a tail goes back: the database has lost what it had sent");
+        let detail = format!(
+            "the database has come to another timeline, and what was sent from offset {next} on may be lost there: the tail goes on at that offset, with what it names now"
+        );
+        self.tell(ErrorFrame {
+            partition: Some(number),
+            start: Some(next.0),
+            ..ErrorFrame::new(ErrorCode::OutOfRange, detail)
+        });
     }
 
     /// Empty: nothing there yet.
@@ -392,6 +449,9 @@ impl Task {
         }
         cursor.short_since = None;
         cursor.next = end;
+        if let Some(last) = pieces.iter().flat_map(Piece::messages).last() {
+            cursor.marks.add(Mark::of(last));
+        }
         let header = BatchHeader {
             subscription: self.number,
             partition: cursor.number,

@@ -1,7 +1,8 @@
 //! The topics that exist, remembered for a while; making, growing and deleting them.
 //!
 //! What is remembered is dropped at a hint from another broker and, because hints can be lost, after a few seconds anyway.
-//! A topic that is not known is always looked up, so a new one is never missed.
+//! A topic that is not known is always looked up, so a new one is never missed. What was read on another timeline of the
+//! database is not believed at all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,7 @@ use crate::limits::{
 };
 use crate::store::listen::Hint;
 use crate::store::partitions::Partition;
+use crate::store::timeline::Era;
 use crate::store::topics::{Altered, Created, Deleted, Topic, TopicChanges, TopicSettings};
 use crate::store::{Error, Store};
 
@@ -42,11 +44,26 @@ pub enum TopicError {
     Store(#[from] Error),
 }
 
+/// A topic, and when it was read.
+#[derive(Debug, Clone)]
+struct Remembered {
+    topic: Arc<Topic>,
+    read_at: Instant,
+    era: Era,
+}
+
+/// What may have been forgotten while a topic is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Before {
+    forgotten: u64,
+    era: Era,
+}
+
 /// The broker's view of the topics. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Topics {
     store: Store,
-    remembered: Arc<DashMap<TopicName, (Arc<Topic>, Instant)>>,
+    remembered: Arc<DashMap<TopicName, Remembered>>,
     /// How often something was forgotten: what was read before that is not remembered after it.
     forgotten: Arc<AtomicU64>,
 }
@@ -75,19 +92,20 @@ impl Topics {
         if let Some(topic) = self.recall(name) {
             return Ok(topic);
         }
-        let forgotten = self.forgotten.load(Ordering::SeqCst);
+        let before =
+            Before { forgotten: self.forgotten.load(Ordering::SeqCst), era: self.store.timelines().era() };
         let found = self.store.topics_find(name).await?;
         let topic = Arc::new(found.ok_or_else(|| unknown(name))?);
-        self.remember(name, &topic, forgotten);
+        self.remember(name, &topic, before);
         Ok(topic)
     }
 
     /// Order: looked at under the entry's lock. Whoever forgets counts first and removes then, so it is either seen here or
     /// removes what is put in here.
-    fn remember(&self, name: &TopicName, topic: &Arc<Topic>, forgotten: u64) {
+    fn remember(&self, name: &TopicName, topic: &Arc<Topic>, before: Before) {
         let entry = self.remembered.entry(name.clone());
-        if self.forgotten.load(Ordering::SeqCst) == forgotten {
-            entry.insert((topic.clone(), Instant::now()));
+        if self.forgotten.load(Ordering::SeqCst) == before.forgotten {
+            entry.insert(Remembered { topic: topic.clone(), read_at: Instant::now(), era: before.era });
         }
     }
 
@@ -99,7 +117,8 @@ impl Topics {
 
     fn recall(&self, name: &TopicName) -> Option<Arc<Topic>> {
         let entry = self.remembered.get(name)?;
-        (entry.1.elapsed() < REMEMBERED_FOR).then(|| entry.0.clone())
+        let is_fresh = entry.read_at.elapsed() < REMEMBERED_FOR && entry.era == self.store.timelines().era();
+        is_fresh.then(|| entry.topic.clone())
     }
 
     /// Makes a topic. Nothing is made unless every setting is in its range.

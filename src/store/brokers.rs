@@ -17,11 +17,15 @@ query!(BROKERS_BURY = "brokers_bury"[]);
 query!(BROKERS_RESIGN = "brokers_resign"[UUID]);
 query!(BROKERS_ELDEST = "brokers_eldest"[]);
 query!(BROKERS_FORGET = "brokers_forget"[FLOAT8]);
+query!(LANES_LEAP = "lanes_leap"[UUID, INT8]);
 query!(LANES_ORPHAN = "lanes_orphan"[UUID_ARRAY]);
 query!(SESSIONS_ORPHAN = "sessions_orphan"[UUID_ARRAY]);
 
 /// A buried broker is remembered this long, for people who ask what happened.
 const REMEMBERED_SECONDS: f64 = 3_600.0;
+
+/// Epochs that a lane may have been given on a timeline whose end is lost: a lane changes hands a few times a minute at most.
+const EPOCHS_LOST_MAX: i64 = 1_000;
 
 /// What a heartbeat finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +83,16 @@ impl Connection {
     pub async fn brokers_resign(&mut self, broker_id: BrokerId) -> Result<(), Error> {
         let transaction = self.begin().await?;
         transaction.execute(&BROKERS_RESIGN, &[&broker_id.0]).await?;
+        orphan(&transaction, &[broker_id.0]).await?;
+        transaction.commit().await
+    }
+
+    /// Ends a life on a timeline that it was not begun on, or not to its end: whatever the broker remembers of its lanes,
+    /// nothing of it counts here, and no epoch that it may have used is given again.
+    pub async fn brokers_disown(&mut self, broker_id: BrokerId) -> Result<(), Error> {
+        let transaction = self.begin().await?;
+        transaction.execute(&BROKERS_RESIGN, &[&broker_id.0]).await?;
+        transaction.execute(&LANES_LEAP, &[&broker_id.0, &EPOCHS_LOST_MAX]).await?;
         orphan(&transaction, &[broker_id.0]).await?;
         transaction.commit().await
     }

@@ -15,6 +15,7 @@ use tokio_postgres::{Client, Row, Statement};
 use super::config::{DatabaseSettings, Role, StatementMode};
 use super::error::{Effect, Error};
 use super::query::{Query, Template};
+use super::timeline::{Era, Timelines};
 use super::timing::QueryTimes;
 
 /// Parameters as tokio-postgres takes them.
@@ -53,6 +54,9 @@ pub struct Connection {
     dirty: AtomicBool,
     /// How long the server may be silent: it was told to answer sooner, so then nobody is there.
     silence_max: Option<Duration>,
+    timelines: Timelines,
+    /// When it was made; in another era it is of no use.
+    era: Era,
 }
 
 impl std::fmt::Debug for Connection {
@@ -67,6 +71,7 @@ impl Connection {
         role: Role,
         settings: &DatabaseSettings,
         times: Arc<QueryTimes>,
+        timelines: Timelines,
     ) -> Self {
         let mut begin = Isolation::ReadCommitted.begin().to_owned();
         if settings.statements == StatementMode::Unnamed {
@@ -87,12 +92,35 @@ impl Connection {
             times,
             dirty: AtomicBool::new(false),
             silence_max: role.silence_max(settings),
+            era: timelines.era(),
+            timelines,
         }
     }
 
     /// Whether the connection can still be used.
     pub fn is_usable(&self) -> bool {
-        !self.client.is_closed() && !self.dirty.load(Ordering::Relaxed)
+        let is_open = !self.client.is_closed() && !self.dirty.load(Ordering::Relaxed);
+        is_open && self.era == self.timelines.era()
+    }
+
+    /// In which era it was made: what it answers belongs there.
+    pub fn era(&self) -> Era {
+        self.era
+    }
+
+    /// Finds out which timeline it speaks to, and belongs to that era from then on.
+    pub async fn meet_timeline(&mut self) -> Result<(), Error> {
+        self.era = self.timelines.clone().meet(self).await?;
+        Ok(())
+    }
+
+    /// Runs a query that is used once per connection, in one round trip: never prepared.
+    pub(super) async fn ask(&self, query: &'static Query) -> Result<Vec<Row>, Error> {
+        let started = Instant::now();
+        let answer = self.alone(self.client.query_typed(query.sql, &[]));
+        let result = self.in_time(Effect::None, answer).await;
+        self.times.record(query.name, started.elapsed(), &result);
+        result
     }
 
     /// Runs a named query and returns its rows.

@@ -143,6 +143,7 @@ async fn listen_once(store: &Store, sender: &broadcast::Sender<Hint>) -> Result<
     let mut messages = std::pin::pin!(futures_util::stream::poll_fn(move |cx| connection.poll_message(cx)));
     let mut listening = std::pin::pin!(client.batch_execute("LISTEN laneway"));
     let mut subscribed = false;
+    let (timelines, era) = (store.timelines(), store.timelines().era());
     loop {
         tokio::select! {
             result = &mut listening, if !subscribed => {
@@ -151,6 +152,7 @@ async fn listen_once(store: &Store, sender: &broadcast::Sender<Hint>) -> Result<
                 // Nobody may be listening to us yet: not an error.
                 let _nobody = sender.send(Hint::Everything);
             }
+            () = timelines.changed_from(era) => return Ok(()), // it may be the former primary that we hear
             message = futures_util::StreamExt::next(&mut messages) => match message {
                 Some(Ok(AsyncMessage::Notification(note))) => {
                     let _nobody = sender.send(Hint::parse(note.payload()));

@@ -10,6 +10,7 @@ use tracing::Instrument as _;
 use super::config::{DatabaseSettings, Role, Target};
 use super::connection::Connection;
 use super::error::{Effect, Error};
+use super::timeline::Timelines;
 use super::timing::QueryTimes;
 
 /// Makes connections in one role.
@@ -18,13 +19,15 @@ pub struct Connector {
     target: Target,
     settings: Arc<DatabaseSettings>,
     times: Arc<QueryTimes>,
+    timelines: Timelines,
     role: Role,
     last_failure: Arc<Mutex<Option<Error>>>,
 }
 
 impl Connector {
     pub(super) fn new(target: Target, settings: Arc<DatabaseSettings>, times: Arc<QueryTimes>) -> Self {
-        Self { target, settings, times, role: Role::Pool, last_failure: Arc::default() }
+        let (timelines, last_failure) = (Timelines::default(), Arc::default());
+        Self { target, settings, times, timelines, role: Role::Pool, last_failure }
     }
 
     /// The same database, for another purpose.
@@ -32,8 +35,22 @@ impl Connector {
         Self { role, ..self.clone() }
     }
 
-    /// Connects once.
+    /// Connects once, to a timeline that is known by then.
     pub async fn connect(&self) -> Result<Connection, Error> {
+        let connected = async {
+            let mut connection = self.open().await?;
+            connection.meet_timeline().await?;
+            Ok(connection)
+        };
+        let connected: Result<Connection, Error> = connected.await;
+        if let Err(error) = &connected {
+            self.times.on_error(error);
+        }
+        *self.last_failure.lock() = connected.as_ref().err().cloned();
+        connected
+    }
+
+    async fn open(&self) -> Result<Connection, Error> {
         let config = self.target.config_for(self.role, &self.settings);
         match config.connect(self.target.tls.clone()).await {
             Ok((client, connection)) => {
@@ -44,21 +61,20 @@ impl Connector {
                     }
                 };
                 tokio::spawn(driver.in_current_span()); // ends when its client is dropped or the server goes
-                *self.last_failure.lock() = None;
-                Ok(Connection::new(client, self.role, &self.settings, self.times.clone()))
+                let (times, timelines) = (self.times.clone(), self.timelines.clone());
+                Ok(Connection::new(client, self.role, &self.settings, times, timelines))
             }
-            Err(error) => {
-                let error = connect_failure(&error);
-                self.times.on_error(&error);
-                *self.last_failure.lock() = Some(error.clone());
-                Err(error)
-            }
+            Err(error) => Err(connect_failure(&error)),
         }
     }
 
     /// Why the last try failed, if it did.
     pub(super) fn last_failure(&self) -> Option<Error> {
         self.last_failure.lock().clone()
+    }
+
+    pub(super) fn timelines(&self) -> &Timelines {
+        &self.timelines
     }
 
     pub(super) fn target(&self) -> &Target {

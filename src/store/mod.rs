@@ -5,6 +5,7 @@
 //! | `config`, `tls`, `manager`, `connection`, `query`, `timing`, `pool_use` | how statements reach Postgres, how long they take, what they wait for |
 //! | `error`, `retry` | what an SQLSTATE means, and what is tried again |
 //! | `migrate`, `listen` | the schema's version; hints from other brokers |
+//! | `timeline` | which history of the database this is; what is remembered of another one is void |
 //! | `topics`, `partitions` | names, settings, where partitions start and end |
 //! | `flush` | the one transaction that publishes and commits lanes |
 //! | `brokers`, `sessions`, `groups`, `lanes` | who lives, who is a member of what, who holds what |
@@ -44,6 +45,7 @@ pub mod retry;
 pub mod segments;
 pub mod sessions;
 pub mod steps;
+pub mod timeline;
 mod timing;
 mod tls;
 pub mod topics;
@@ -138,6 +140,11 @@ impl Store {
     /// A connection of one's own, in a role.
     pub async fn dedicated(&self, role: Role) -> Result<Connection, Error> {
         self.connector.for_role(role).connect().await
+    }
+
+    /// The history of the database that is known.
+    pub fn timelines(&self) -> &timeline::Timelines {
+        self.connector.timelines()
     }
 
     /// The settings it was made with.

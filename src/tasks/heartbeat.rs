@@ -1,7 +1,8 @@
 //! The broker's heartbeat, on a connection of its own: registers, renews, and buries those that have fallen silent.
 //!
 //! Only a broker whose own heartbeats have succeeded for one whole ttl buries others: one that was frozen itself must not
-//! conclude from its own silence that the others are dead.
+//! conclude from its own silence that the others are dead. When the database comes to another timeline, the broker's life
+//! there is over, and it begins anew at once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,8 @@ use crate::ids::BrokerId;
 use crate::limits::HEARTBEATS_PER_TTL;
 use crate::store::brokers::Renewal;
 use crate::store::listen::{Hint, Hints};
-use crate::store::{Connection, Error, Role, Store};
+use crate::store::timeline::Era;
+use crate::store::{Connection, Error, Role, StatementMode, Store};
 
 /// Heartbeats between two looks for rows that nobody needs.
 const FORGET_EVERY: u32 = 100;
@@ -27,6 +29,10 @@ struct Heartbeat {
     hints: Hints,
     connection: Option<Connection>,
     broker_id: Option<BrokerId>,
+    /// In which era it lives.
+    era: Era,
+    /// Its id in the era before, until nothing is left of it in the tables.
+    former_id: Option<BrokerId>,
     /// When the first of the others expires if it is not heard of, as the last heartbeat saw it.
     first_expiry_at: Option<Instant>,
     /// When the last heartbeat succeeded.
@@ -46,6 +52,8 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let mut heartbeat = Heartbeat {
+        era: store.timelines().era(),
+        former_id: None,
         store,
         keeper,
         ttl,
@@ -60,7 +68,7 @@ pub async fn run(
     };
     let mut ticks = tokio::time::interval(ttl / HEARTBEATS_PER_TTL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+    while stop.run_until_cancelled(heartbeat.due(&mut ticks)).await.is_some() {
         // A heartbeat that takes longer than the pause to the next one is of no use any more.
         let beat = tokio::time::timeout(ttl / HEARTBEATS_PER_TTL, heartbeat.beat());
         let failure = match beat.await {
@@ -90,14 +98,17 @@ pub async fn run(
 impl Heartbeat {
     async fn beat(&mut self) -> Result<(), Error> {
         let mut connection = match self.connection.take().filter(Connection::is_usable) {
-            Some(connection) => connection,
+            Some(mut connection) => {
+                self.ask_for_timeline(&mut connection).await?;
+                connection
+            }
             None => self.store.dedicated(Role::Heartbeat).await?,
         };
-        if let Err(error) = self.renew(&connection).await {
+        if let Err(error) = self.renew(&mut connection).await {
             // Why: a backend that somebody has ended is no sign that the database, or we, were away.
             tracing::debug!(%error, "a heartbeat is tried again on a new connection");
             connection = self.store.dedicated(Role::Heartbeat).await?;
-            self.renew(&connection).await?;
+            self.renew(&mut connection).await?;
         }
         // Whoever was frozen has been silent itself, even if no heartbeat has failed.
         let now = Instant::now();
@@ -111,11 +122,41 @@ impl Heartbeat {
         Ok(())
     }
 
+    /// Waits for the next heartbeat; another era begins with one.
+    async fn due(&self, ticks: &mut tokio::time::Interval) {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = self.store.timelines().changed_from(self.era) => {}
+        }
+    }
+
+    /// Behind a pooler the database can change without a new connection.
+    async fn ask_for_timeline(&self, connection: &mut Connection) -> Result<(), Error> {
+        match self.store.settings().statements {
+            StatementMode::Prepared => Ok(()),
+            StatementMode::Unnamed => connection.meet_timeline().await,
+        }
+    }
+
+    /// In another era the life of the one before is over, whatever the tables say.
+    fn look_at_era(&mut self) {
+        let era = self.store.timelines().era();
+        if era != self.era {
+            self.era = era;
+            self.former_id = self.broker_id.take().or(self.former_id);
+            self.steady_since = None;
+            self.keeper.lost();
+        }
+    }
+
     /// Waits for the end of one that has fallen silent, if that comes before the next heartbeat: its lanes need not wait longer.
     async fn until_expiry(&self, pause: Duration) {
         let next_beat = Instant::now() + pause;
         if let Some(expiry) = self.first_expiry_at.filter(|expiry| *expiry < next_beat) {
-            tokio::time::sleep_until(expiry.into()).await;
+            tokio::select! {
+                () = tokio::time::sleep_until(expiry.into()) => {}
+                () = self.store.timelines().changed_from(self.era) => {}
+            }
         }
     }
 
@@ -138,13 +179,18 @@ impl Heartbeat {
         Ok(())
     }
 
-    async fn renew(&mut self, connection: &Connection) -> Result<(), Error> {
+    async fn renew(&mut self, connection: &mut Connection) -> Result<(), Error> {
+        self.look_at_era();
+        if let Some(former_id) = self.former_id {
+            connection.brokers_disown(former_id).await?;
+            self.former_id = None;
+        }
         if let Some(broker_id) = self.broker_id {
             let started = Instant::now();
             match connection.brokers_renew(broker_id, self.ttl).await? {
                 Renewal::Renewed { others, first_expiry } => {
                     self.first_expiry_at = first_expiry.map(|expiry| Instant::now() + expiry);
-                    self.keeper.renewed(broker_id, started, self.ttl, others);
+                    self.keeper.renewed(broker_id, (started, self.era), self.ttl, others);
                     return Ok(());
                 }
                 Renewal::Buried => {
@@ -156,10 +202,11 @@ impl Heartbeat {
             }
         }
         let (broker_id, started) = (BrokerId(uuid::Uuid::new_v4()), Instant::now());
+        self.store.timelines().lives_as(broker_id);
         let others = connection.brokers_register(broker_id, self.ttl).await?;
         tracing::info!(broker = %broker_id, "broker registered");
         self.broker_id = Some(broker_id);
-        self.keeper.renewed(broker_id, started, self.ttl, others);
+        self.keeper.renewed(broker_id, (started, self.era), self.ttl, others);
         Ok(())
     }
 

@@ -11,6 +11,7 @@ mod away;
 mod backends;
 mod crashes;
 mod disk;
+mod failover;
 mod frozen;
 mod snapshots;
 mod witness;

@@ -12,6 +12,7 @@
 //! | `process` | the `laneway` binary, run as people run it |
 //! | `pty` | the same on a terminal, as people see it |
 //! | `socket` | a client of the WebSocket protocol, frame by frame |
+//! | `standby` | a standby of such a server, to cut off and to promote |
 //! | `wait` | waiting for an event, never for a time |
 
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::too_many_lines)]
@@ -26,6 +27,7 @@ pub mod quiet;
 pub mod shared;
 pub mod socket;
 pub mod source;
+pub mod standby;
 pub mod wait;
 
 pub use database::TestDatabase;

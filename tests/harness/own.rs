@@ -80,7 +80,7 @@ pub fn end(cluster: &Cluster) {
 
 /// Waits for the end of this process, and then ends the server that is left in a directory, and removes the directory.
 #[allow(clippy::zombie_processes)] // it outlives us on purpose
-fn leave_watchdog(directory: &Path) {
+pub(super) fn leave_watchdog(directory: &Path) {
     let alive = File::create(directory.join("alive.lock")).unwrap();
     alive.lock().unwrap();
     std::mem::forget(alive); // until this process ends

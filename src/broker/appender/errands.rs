@@ -33,11 +33,11 @@ pub(super) async fn flush_contended(connection: &Connection, mode: LockMode, pla
 
 /// Flushes one partition on a connection of its own, waiting for its lock, so that its neighbours do not.
 pub(super) async fn flush_alone(store: Store, events: Events, partition_id: PartitionId, plan: Plan) {
-    let outcome = match store.dedicated(Role::Appender).await {
-        Ok(connection) => flush_contended(&connection, LockMode::Wait, &plan).await,
-        Err(error) => Outcome::NothingHappened(error),
+    let (outcome, era) = match store.dedicated(Role::Appender).await {
+        Ok(connection) => (flush_contended(&connection, LockMode::Wait, &plan).await, connection.era()),
+        Err(error) => (Outcome::NothingHappened(error), store.timelines().era()),
     };
-    events.send(Event::Alone { plan, outcome, partition_id }).await;
+    events.send(Event::Alone { plan, outcome, partition_id, era }).await;
 }
 
 /// Finds out where the duplicates of a unit stand, and answers it.

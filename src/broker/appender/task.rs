@@ -25,6 +25,7 @@ use crate::limits::{
     APPEND_PATIENCE, FLUSH_SKIP_PAUSE, FLUSH_SKIP_PAUSES_MAX, FLUSH_SKIPS_MAX, FLUSHES_ALONE_MAX,
 };
 use crate::store::flush::{LaneReport, LockMode, Outcome, Report};
+use crate::store::timeline::Era;
 use crate::store::{Connection, Error, Role, Store};
 
 /// Answers under way to one task; more only wait.
@@ -41,7 +42,7 @@ pub(super) enum Event {
     /// Tables were made, or not; `None`: the partition is gone.
     Covered { partition_id: PartitionId, answer: Result<Option<Coverage>, Error> },
     /// A partition that was flushed alone is done.
-    Alone { plan: Plan, outcome: Outcome, partition_id: PartitionId },
+    Alone { plan: Plan, outcome: Outcome, partition_id: PartitionId, era: Era },
 }
 
 /// Where such tasks report to.
@@ -212,10 +213,10 @@ impl Task {
             }
             let mut plan = plan;
             let started = Instant::now();
-            let outcome = self.flush(&plan).await;
+            let (outcome, era) = self.flush(&plan).await;
             self.count(&plan, &outcome, started.elapsed());
             self.commits.settle(std::mem::take(&mut plan.commits), &outcome);
-            if let Some((front, back)) = self.on_outcome(plan, outcome).await {
+            if let Some((front, back)) = self.on_outcome(plan, outcome, era).await {
                 stack.push(back);
                 stack.push(front);
             }
@@ -307,30 +308,31 @@ impl Task {
         }
     }
 
-    /// Sends one flush, and again while it only loses races.
-    async fn flush(&self, plan: &Plan) -> Outcome {
+    /// Sends one flush, and again while it only loses races. Returns in which era, too.
+    async fn flush(&self, plan: &Plan) -> (Outcome, Era) {
         let Link::Up(connection) = &self.connection else {
-            return Outcome::NothingHappened(Error::Unavailable { reason: "not connected".into() });
+            let error = Error::Unavailable { reason: "not connected".into() };
+            return (Outcome::NothingHappened(error), self.store.timelines().era());
         };
-        flush_contended(connection, LockMode::Skip, plan).await
+        (flush_contended(connection, LockMode::Skip, plan).await, connection.era())
     }
 
     /// Settles a flush; returns two halves if the data of some unit has to be found out.
-    async fn on_outcome(&mut self, plan: Plan, outcome: Outcome) -> Option<(Plan, Plan)> {
+    async fn on_outcome(&mut self, plan: Plan, outcome: Outcome, era: Era) -> Option<(Plan, Plan)> {
         match outcome {
-            Outcome::Committed(reports) => self.on_committed(plan, &reports.batches),
+            Outcome::Committed(reports) => self.on_committed(plan, &reports.batches, era),
             Outcome::NothingHappened(error) => return self.on_nothing_happened(plan, error),
             Outcome::Unknown(error) => self.on_unknown(plan, &error),
         }
         None
     }
 
-    fn on_committed(&mut self, plan: Plan, reports: &[Report]) {
+    fn on_committed(&mut self, plan: Plan, reports: &[Report], era: Era) {
         let announcer = &self.after.announcer;
         let Settlement { wrote, skipped, again, known } =
             plan.settle(reports, |partition_id| announcer.is_followed(partition_id));
         for Wrote { partition_id, next_offset, messages } in wrote {
-            self.after.announcer.on_flushed(partition_id, messages);
+            self.after.announcer.on_flushed(partition_id, messages, era);
             self.on_wrote(partition_id, next_offset);
         }
         for Taken { partition_id, units } in again {
@@ -407,11 +409,11 @@ impl Task {
                     );
                 }
             }
-            Event::Alone { plan, outcome, partition_id } => {
+            Event::Alone { plan, outcome, partition_id, era } => {
                 self.alone -= 1;
                 self.held.clear();
                 self.queues.rejoin(partition_id);
-                if let Some((front, back)) = self.on_alone(plan, outcome).await {
+                if let Some((front, back)) = self.on_alone(plan, outcome, era).await {
                     for Taken { partition_id, units } in front.batches.into_iter().chain(back.batches) {
                         self.put_back(partition_id, units); // the shared flush will find the culprit
                     }
@@ -421,7 +423,7 @@ impl Task {
     }
 
     /// A flush that waited for its lock and still did not get it means that the partition is gone.
-    async fn on_alone(&mut self, plan: Plan, outcome: Outcome) -> Option<(Plan, Plan)> {
+    async fn on_alone(&mut self, plan: Plan, outcome: Outcome, era: Era) -> Option<(Plan, Plan)> {
         match outcome {
             Outcome::Committed(reports) if reports.batches.is_empty() => {
                 plan.into_units()
@@ -429,7 +431,7 @@ impl Task {
                     .for_each(|pending| pending.refuse(AppendError::UnknownPartition));
                 None
             }
-            outcome => self.on_outcome(plan, outcome).await,
+            outcome => self.on_outcome(plan, outcome, era).await,
         }
     }
 }

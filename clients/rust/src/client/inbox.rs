@@ -229,6 +229,11 @@ impl<C> Inbox<C> {
         self.positions.entry(partition).or_insert(next_offset);
     }
 
+    /// In a tail: the broker goes on elsewhere. Behind what is dropped, or back, where the database has lost what was sent.
+    pub fn on_moved(&mut self, partition: u32, next_offset: i64) {
+        self.positions.insert(partition, next_offset);
+    }
+
     /// In a tail: where partitions go on.
     pub fn positions(&self) -> BTreeMap<u32, i64> {
         self.positions.iter().map(|(partition, next)| (*partition, *next)).collect()

@@ -239,3 +239,16 @@ fn progress_is_told_for_lanes_with_something_in_work() {
     inbox.progress_all();
     assert!(inbox.collect().is_empty(), "all is done");
 }
+
+#[test]
+fn a_tail_that_goes_back_takes_offsets_again_that_name_other_messages_now() {
+    let mut inbox: Inbox<&'static str> = Inbox::new();
+    inbox.open(1, CREDIT);
+    inbox.on_tailing(7, 3);
+    inbox.on_batch(batch(0, 0, 3..8));
+    inbox.on_batch(batch(0, 0, 5..8));
+    assert_eq!(taken(&mut inbox).len(), 5, "what came already is not told twice");
+    inbox.on_moved(7, 5);
+    inbox.on_batch(batch(0, 0, 5..9));
+    assert_eq!(taken(&mut inbox), [(0, 5), (0, 6), (0, 7), (0, 8)]);
+}

@@ -471,7 +471,8 @@ impl Owner {
             Verdict::NewSession => Some(Parting::NewSession),
             Verdict::NotOurs if error.code == ErrorCode::OutOfRange => {
                 let (partition, start) = (error.partition, error.start);
-                tracing::warn!(partition, start, detail = error.detail, "messages were dropped unread");
+                tracing::warn!(partition, start, detail = error.detail, "a tail goes on elsewhere");
+                self.readers.on_moved(error);
                 None
             }
             Verdict::NotOurs => {

@@ -203,6 +203,17 @@ impl Readers {
         Verdict::Settled
     }
 
+    /// A tail goes on elsewhere in a partition.
+    pub fn on_moved(&mut self, error: &ErrorFrame) {
+        let (Some(number), Some(partition), Some(start)) = (error.subscription, error.partition, error.start)
+        else {
+            return;
+        };
+        if let Some(shared) = self.shared(number) {
+            shared.with(|inbox| inbox.on_moved(partition, start));
+        }
+    }
+
     fn refuse_reader(&mut self, key: u64, error: Error) {
         let Some(mut reader) = self.readers.remove(&key) else { return };
         self.numbers.retain(|_, of| *of != key);
