@@ -5,6 +5,8 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod previous;
 mod queries;
 mod runner;
 mod shape;
+mod upgrade;

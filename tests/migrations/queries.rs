@@ -8,13 +8,18 @@ use tokio_postgres::types::Type;
 use crate::harness::TestDatabase;
 use crate::harness::produce::{topic, unit};
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The statements of a folder by name.
+/// The statements of a folder of today's schema, by name.
 fn files(folder: &str) -> BTreeMap<String, String> {
-    let entries = std::fs::read_dir(root().join("schema").join(folder)).unwrap();
+    statements(&root().join("schema").join(folder))
+}
+
+/// The statements of a folder, by name.
+pub fn statements(folder: &Path) -> BTreeMap<String, String> {
+    let entries = std::fs::read_dir(folder).unwrap();
     let read = |path: PathBuf| {
         (path.file_stem().unwrap().to_string_lossy().into_owned(), std::fs::read_to_string(&path).unwrap())
     };
@@ -27,7 +32,7 @@ fn sources(directory: &Path) -> String {
 }
 
 /// The types that `query!` or `template!` declares for a file.
-fn declared(store: &str, name: &str) -> Vec<Type> {
+pub fn declared(store: &str, name: &str) -> Vec<Type> {
     let marker = format!(" = \"{name}\"[");
     let from = store.find(&marker).unwrap_or_else(|| panic!("{name} is not declared")) + marker.len();
     let list = &store[from..from + store[from..].find(']').unwrap()];
@@ -86,6 +91,14 @@ fn assert_header(name: &str, text: &str, types: &[Type]) {
     assert!(!header.contains(&one_more) && !body.contains(&one_more), "{name}: {one_more} is not declared");
 }
 
+/// A template with its integers.
+pub fn filled<'a>(template: &str, integers: impl IntoIterator<Item = (&'a str, i64)>) -> String {
+    let sql: String = template.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
+    integers
+        .into_iter()
+        .fold(sql, |sql, (name, value)| sql.replace(&format!("{{{name}}}"), &value.to_string()))
+}
+
 #[tokio::test]
 async fn every_query_prepares_with_the_types_that_its_file_and_the_code_declare() {
     let database = TestDatabase::new().await;
@@ -115,13 +128,9 @@ async fn every_template_that_reads_prepares_for_tables_that_exist() {
     let store = sources(&root().join("src/store"));
     let mut prepared = Vec::new();
     for (name, text) in files("templates") {
-        let body: String = text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
-        let mut sql = body;
         let integers = [("segment_id", segment_id), ("partition_id", partition_id), ("cut_id", cut_id)];
         let bounds = [("first_offset", 0), ("end_offset", 1), ("from_us", 0), ("to_us", 1)];
-        for (placeholder, value) in integers.into_iter().chain(bounds) {
-            sql = sql.replace(&format!("{{{placeholder}}}"), &value.to_string());
-        }
+        let sql = filled(&text, integers.into_iter().chain(bounds));
         assert!(!sql.contains('{'), "{name} has a placeholder that nobody knows");
         let types = declared(&store, &name);
         assert_header(&name, &text, &types);
