@@ -4,11 +4,15 @@
 //! Each migration is a transaction of its own together with its record, so a crash leaves a version, never half of one.
 //! Invariant: what was applied is never edited; a difference is refused, not repaired.
 
+use std::time::Duration;
+
+use rand::Rng as _;
 use sha2::{Digest as _, Sha256};
 
 use super::error::{Effect, Error};
 use super::query::query;
 use super::{Role, Store};
+use crate::limits::{DDL_LOCK_TIMEOUT, DDL_TRIES};
 
 query!(MIGRATIONS_LOCK = "migrations_lock"[INT8]);
 query!(MIGRATIONS_LIST = "migrations_list"[]);
@@ -16,6 +20,9 @@ query!(MIGRATIONS_RECORD = "migrations_record"[INT4, TEXT, BYTEA]);
 
 /// "laneway" in ASCII: the key of the advisory lock that migrators queue at.
 const LOCK_KEY: i64 = 0x006c_616e_6577_6179;
+
+/// Before a migration that did not get its tables is tried again, so that those who use them come to their turn.
+const CONTENDED_PAUSE: Duration = Duration::from_millis(200);
 
 /// The oldest server that has what the schema uses (multiranges), as `server_version_num` counts.
 pub const SERVER_VERSION_MIN: u32 = 140_000;
@@ -109,25 +116,50 @@ impl Store {
     pub async fn migrate_with(&self, migrations: &[Migration]) -> Result<(), MigrateError> {
         let mut connection = self.dedicated(Role::Upkeep).await?;
         check_server(&connection).await?;
-        for step in 0.. {
-            let transaction = connection.begin().await?;
-            // The upkeep role does not wait for locks; here waiting is the point.
-            run(&transaction, "SET LOCAL lock_timeout = 0").await?;
-            transaction.query(&MIGRATIONS_LOCK, &[&LOCK_KEY], Effect::None).await?;
-            run(&transaction, BOOTSTRAP).await?;
-            let Some(next) = next_migration(&transaction, migrations).await? else {
-                transaction.commit().await?;
-                tracing::debug!(applied = step, "schema is up to date");
-                break;
-            };
-            run(&transaction, next.sql).await?;
-            let checksum = checksum(next.sql);
-            transaction.execute(&MIGRATIONS_RECORD, &[&next.version, &next.name, &checksum]).await?;
-            transaction.commit().await?;
-            tracing::info!(version = next.version, name = next.name, "migration applied");
+        let mut tries = 0;
+        loop {
+            match apply_next(&mut connection, migrations).await {
+                Ok(Some(applied)) => {
+                    tracing::info!(version = applied.version, name = applied.name, "migration applied");
+                    tries = 0;
+                }
+                Ok(None) => break,
+                Err(MigrateError::Store(error @ Error::Contended { .. })) if tries < DDL_TRIES => {
+                    tries += 1;
+                    tracing::warn!(%error, tries, "a table is in use; the migration is tried again in a moment");
+                    let pause = CONTENDED_PAUSE.mul_f64(rand::rng().random_range(0.5..1.5));
+                    tokio::time::sleep(pause).await;
+                    connection = self.dedicated(Role::Upkeep).await?; // the last one is in mid-transaction
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
+}
+
+/// Applies the first migration that is missing; `None`: the schema is up to date.
+///
+/// Locks: migrators wait for each other, for as long as it takes. For a table nobody waits long, because everybody else who
+/// wants that table waits behind a migration that waits.
+async fn apply_next<'a>(
+    connection: &mut super::Connection,
+    migrations: &'a [Migration],
+) -> Result<Option<&'a Migration>, MigrateError> {
+    let transaction = connection.begin().await?;
+    run(&transaction, "SET LOCAL lock_timeout = 0").await?;
+    transaction.query(&MIGRATIONS_LOCK, &[&LOCK_KEY], Effect::None).await?;
+    run(&transaction, BOOTSTRAP).await?;
+    let Some(next) = next_migration(&transaction, migrations).await? else {
+        transaction.commit().await?;
+        return Ok(None);
+    };
+    run(&transaction, &format!("SET LOCAL lock_timeout = {}", DDL_LOCK_TIMEOUT.as_millis())).await?;
+    run(&transaction, next.sql).await?;
+    let checksum = checksum(next.sql);
+    transaction.execute(&MIGRATIONS_RECORD, &[&next.version, &next.name, &checksum]).await?;
+    transaction.commit().await?;
+    Ok(Some(next))
 }
 
 /// How the schema stands, without changing it.

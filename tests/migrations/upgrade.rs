@@ -89,6 +89,34 @@ async fn brokers_that_run_go_on_while_a_newer_one_migrates_and_nothing_is_refuse
     }
 }
 
+/// Everybody else waits behind a migration that waits for a table, so it must not wait long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_waits_for_somebody_elses_transaction_holds_up_no_publish() {
+    let database = TestDatabase::new().await;
+    let mut server = Server::on_database(&database.url).await;
+    make_topic(&server.address, "orders", 1).await;
+    let mut producer = Socket::connect(&server.address, Subprotocol::MessagePack).await;
+    producer.publish("orders", vec![text("first")]).await;
+    let mut foreign = database.raw().await;
+    let held = foreign.transaction().await.unwrap();
+    held.query("SELECT FROM laneway.partition", &[]).await.unwrap();
+    let (store, migrations) = (database.store(), with_tomorrow());
+    let migrating = tokio::spawn(async move { store.migrate_with(&migrations).await });
+    let since = std::time::Instant::now();
+    let mut slowest = Duration::ZERO;
+    while since.elapsed() < Duration::from_secs(2) {
+        let began = std::time::Instant::now();
+        producer.publish("orders", vec![text("meanwhile")]).await;
+        slowest = slowest.max(began.elapsed());
+    }
+    assert!(!migrating.is_finished(), "the table is still in use");
+    assert!(slowest < Duration::from_secs(1), "a publish took {slowest:?}");
+    held.rollback().await.unwrap();
+    migrating.await.unwrap().unwrap();
+    producer.publish("orders", vec![text("last")]).await;
+    assert_eq!(server.stop().await, 0);
+}
+
 #[tokio::test]
 async fn a_broker_that_is_too_old_for_the_schema_refuses_to_start_with_a_sentence() {
     let database = TestDatabase::new().await;
