@@ -14,6 +14,7 @@
 //! | `socket` | a client of the WebSocket protocol, frame by frame |
 //! | `standby` | a standby of such a server, to cut off and to promote |
 //! | `wait` | waiting for an event, never for a time |
+//! | `wire` | a wire between a broker and its database, to cut and to clog |
 
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::too_many_lines)]
 
@@ -29,6 +30,7 @@ pub mod socket;
 pub mod source;
 pub mod standby;
 pub mod wait;
+pub mod wire;
 
 pub use database::TestDatabase;
 pub use process::Server;

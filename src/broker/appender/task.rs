@@ -90,7 +90,7 @@ enum Progress {
 
 /// The task's own connection.
 enum Link {
-    Up(Connection),
+    Up(Box<Connection>),
     /// Not before this moment, because the last try failed.
     Down {
         retry_at: Instant,
@@ -274,7 +274,7 @@ impl Task {
         };
         match self.store.dedicated(Role::Appender).await {
             Ok(connection) => {
-                self.connection = Link::Up(connection);
+                self.connection = Link::Up(Box::new(connection));
                 true
             }
             Err(error) => {
