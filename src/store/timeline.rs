@@ -1,7 +1,8 @@
 //! Which history of the database everybody who shares a store speaks to.
 //!
 //! A standby that is promoted begins another timeline, and may lack the end of the one before. So every connection is asked
-//! for its timeline before anybody gets it, which costs one round trip per connect. The first one on another timeline takes
+//! for its timeline before anybody gets it, which costs one round trip per connect. A database that was put back to an older
+//! copy keeps its timeline, but not how far its log had come. The first one on another timeline takes
 //! from this broker, in the database, what it held there, and begins a new era: what was remembered before is void.
 //! Invariant: nobody has a connection to another timeline before the era has changed and the broker's lanes there are free.
 
@@ -21,11 +22,13 @@ query!(TIMELINES_READ = "timelines_read"[]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Era(u64);
 
-/// One unbroken history of one database.
+/// One unbroken history of one database, and how far it has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Timeline {
     system_identifier: i64,
     number: i64,
+    /// Bytes of its log that are durable.
+    flushed: i64,
 }
 
 /// What a connection's timeline means, compared with the one that is known.
@@ -40,17 +43,20 @@ enum Verdict {
 }
 
 impl Timeline {
-    fn judge(known: Option<Timeline>, seen: Timeline) -> Verdict {
-        match known {
-            None => Verdict::First,
-            Some(known) if known == seen => Verdict::Known,
-            Some(known)
-                if known.system_identifier == seen.system_identifier && seen.number < known.number =>
-            {
-                Verdict::Former
-            }
-            Some(_) => Verdict::Another,
+    /// `before` is what was known when `seen` was asked for: from there it can only have grown.
+    fn judge(known: Option<Timeline>, before: Option<Timeline>, seen: Timeline) -> Verdict {
+        let Some(known) = known else { return Verdict::First };
+        let is_shorter = |before: Timeline| before.is_of(&seen) && seen.flushed < before.flushed;
+        if known.is_of(&seen) {
+            return if before.is_some_and(is_shorter) { Verdict::Another } else { Verdict::Known };
         }
+        let is_former = known.system_identifier == seen.system_identifier && seen.number < known.number;
+        if is_former { Verdict::Former } else { Verdict::Another }
+    }
+
+    /// Whether both are named alike; an older copy is, too.
+    fn is_of(&self, other: &Timeline) -> bool {
+        (self.system_identifier, self.number) == (other.system_identifier, other.number)
     }
 }
 
@@ -95,11 +101,14 @@ impl Timelines {
 
     /// Asks a connection for its timeline, and carries a change out. Returns the era that the connection belongs to.
     pub(super) async fn meet(&self, connection: &mut Connection) -> Result<Era, Error> {
+        let before = *self.shared.known.lock().await;
         let Some(seen) = connection.timelines_read().await? else { return Ok(self.era()) };
         let mut known = self.shared.known.lock().await;
-        match Timeline::judge(*known, seen) {
-            Verdict::Known => {}
-            Verdict::First => *known = Some(seen),
+        match Timeline::judge(*known, before, seen) {
+            Verdict::Known | Verdict::First => {
+                let flushed = known.map_or(seen.flushed, |known| known.flushed.max(seen.flushed));
+                *known = Some(Timeline { flushed, ..seen });
+            }
             Verdict::Another => {
                 tracing::warn!(
                     timeline = seen.number,
@@ -138,8 +147,8 @@ impl Connection {
             Err(error) => return Err(error),
         };
         Ok(row.and_then(|row| {
-            let number = row.get::<_, Option<i64>>("timeline")?;
-            Some(Timeline { system_identifier: row.get("system_identifier"), number })
+            let (number, flushed) = row.get::<_, Option<i64>>("timeline").zip(row.get("flushed"))?;
+            Some(Timeline { system_identifier: row.get("system_identifier"), number, flushed })
         }))
     }
 }
@@ -150,13 +159,26 @@ mod tests {
 
     #[test]
     fn a_later_timeline_or_another_database_is_another_history_and_an_earlier_one_a_former() {
-        let timeline = |system_identifier, number| Timeline { system_identifier, number };
+        let timeline = |system_identifier, number| Timeline { system_identifier, number, flushed: 100 };
         let known = Some(timeline(7, 2));
-        assert_eq!(Timeline::judge(None, timeline(7, 2)), Verdict::First);
-        assert_eq!(Timeline::judge(known, timeline(7, 2)), Verdict::Known);
-        assert_eq!(Timeline::judge(known, timeline(7, 3)), Verdict::Another);
-        assert_eq!(Timeline::judge(known, timeline(8, 1)), Verdict::Another);
-        assert_eq!(Timeline::judge(known, timeline(7, 1)), Verdict::Former);
+        let judge = |known, seen| Timeline::judge(known, known, seen);
+        assert_eq!(judge(None, timeline(7, 2)), Verdict::First);
+        assert_eq!(judge(known, timeline(7, 2)), Verdict::Known);
+        assert_eq!(judge(known, timeline(7, 3)), Verdict::Another);
+        assert_eq!(judge(known, timeline(8, 1)), Verdict::Another);
+        assert_eq!(judge(known, timeline(7, 1)), Verdict::Former);
+    }
+
+    #[test]
+    fn a_log_that_is_shorter_than_before_is_another_history_but_not_one_that_others_have_seen_grow() {
+        let at = |flushed| Timeline { system_identifier: 7, number: 2, flushed };
+        assert_eq!(Timeline::judge(Some(at(100)), Some(at(100)), at(99)), Verdict::Another);
+        // Asked for when 80 was known; somebody else has seen 100 meanwhile.
+        assert_eq!(Timeline::judge(Some(at(100)), Some(at(80)), at(90)), Verdict::Known);
+        assert_eq!(Timeline::judge(Some(at(100)), None, at(90)), Verdict::Known);
+        // Put back, and already dealt with by another connection.
+        let other = Timeline { number: 1, ..at(500) };
+        assert_eq!(Timeline::judge(Some(at(100)), Some(other), at(100)), Verdict::Known);
     }
 
     #[tokio::test]

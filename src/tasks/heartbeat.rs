@@ -16,7 +16,7 @@ use crate::limits::HEARTBEATS_PER_TTL;
 use crate::store::brokers::Renewal;
 use crate::store::listen::{Hint, Hints};
 use crate::store::timeline::Era;
-use crate::store::{Connection, Error, Role, StatementMode, Store};
+use crate::store::{Connection, Error, Role, Store};
 
 /// Heartbeats between two looks for rows that nobody needs.
 const FORGET_EVERY: u32 = 100;
@@ -98,10 +98,7 @@ pub async fn run(
 impl Heartbeat {
     async fn beat(&mut self) -> Result<(), Error> {
         let mut connection = match self.connection.take().filter(Connection::is_usable) {
-            Some(mut connection) => {
-                self.ask_for_timeline(&mut connection).await?;
-                connection
-            }
+            Some(connection) => connection,
             None => self.store.dedicated(Role::Heartbeat).await?,
         };
         if let Err(error) = self.renew(&mut connection).await {
@@ -127,14 +124,6 @@ impl Heartbeat {
         tokio::select! {
             _ = ticks.tick() => {}
             () = self.store.timelines().changed_from(self.era) => {}
-        }
-    }
-
-    /// Behind a pooler the database can change without a new connection.
-    async fn ask_for_timeline(&self, connection: &mut Connection) -> Result<(), Error> {
-        match self.store.settings().statements {
-            StatementMode::Prepared => Ok(()),
-            StatementMode::Unnamed => connection.meet_timeline().await,
         }
     }
 
@@ -179,14 +168,17 @@ impl Heartbeat {
         Ok(())
     }
 
+    /// Asks for the timeline each time: behind a pooler the database changes without a new connection, and only whoever has
+    /// seen the log grow can tell an older copy.
     async fn renew(&mut self, connection: &mut Connection) -> Result<(), Error> {
+        let started = Instant::now();
+        connection.meet_timeline().await?;
         self.look_at_era();
         if let Some(former_id) = self.former_id {
             connection.brokers_disown(former_id).await?;
             self.former_id = None;
         }
         if let Some(broker_id) = self.broker_id {
-            let started = Instant::now();
             match connection.brokers_renew(broker_id, self.ttl).await? {
                 Renewal::Renewed { others, first_expiry } => {
                     self.first_expiry_at = first_expiry.map(|expiry| Instant::now() + expiry);
@@ -201,7 +193,7 @@ impl Heartbeat {
                 }
             }
         }
-        let (broker_id, started) = (BrokerId(uuid::Uuid::new_v4()), Instant::now());
+        let broker_id = BrokerId(uuid::Uuid::new_v4());
         self.store.timelines().lives_as(broker_id);
         let others = connection.brokers_register(broker_id, self.ttl).await?;
         tracing::info!(broker = %broker_id, "broker registered");

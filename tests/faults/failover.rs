@@ -31,7 +31,7 @@ impl Pair {
     }
 
     async fn broker(&self) -> Server {
-        Server::start(&["--database-url", &self.url, "--lane-drain", "1s"]).await
+        Server::start(&["--database-url", &self.url, "--lane-drain", "1s", "--acquire-timeout", "1s"]).await
     }
 
     /// From now on everything is lost when the primary is.
@@ -167,6 +167,58 @@ async fn after_a_failover_that_loses_the_end_subscribers_and_tails_get_what_the_
     assert_eq!(receive(&mut tailer, 3).await.0, named("later", 17..20));
     assert_eq!(one.stop().await, 0);
     assert_eq!(two.stop().await, 0);
+}
+
+/// Copies the files of a server that does not run.
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    let status = std::process::Command::new("cp").arg("-a").arg("--").arg(from).arg(to).status().unwrap();
+    assert!(status.success());
+}
+
+/// The same database, the same timeline, only shorter.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_database_was_put_back_to_an_older_copy_subscribers_get_what_it_holds() {
+    let server = OwnServer::start(&[]).await;
+    let (pgdata, copied) = (server.cluster.pgdata(), server.cluster.pgdata().with_extension("copy"));
+    let mut broker =
+        Server::start(&["--database-url", &server.cluster.url(), "--lane-drain", "1s", "--lease-ttl", "1s"])
+            .await;
+    make_topic(&broker.address, "orders", 1).await;
+    let mut producer = Socket::connect(&broker.address, Subprotocol::Json).await;
+    let mut subscriber = Socket::connect(&broker.address, Subprotocol::Json).await;
+    subscriber.subscribe("billing", "orders").await;
+    let granted = subscriber.granted().await;
+    publish(&mut producer, &named("kept", 0..3)).await;
+    let (_, batch) = receive(&mut subscriber, 3).await;
+    assert_eq!(subscriber.ack_below(&batch, 3).await.unwrap(), 3);
+    server.cluster.stop(StopMode::Fast).await.unwrap();
+    copy(pgdata, &copied);
+    server.cluster.start().await.unwrap();
+    publish(&mut producer, &named("lost", 3..6)).await;
+    let (lost, batch) = receive(&mut subscriber, 3).await;
+    assert_eq!(lost, named("lost", 3..6));
+    assert_eq!(subscriber.ack_below(&batch, 6).await.unwrap(), 6);
+    // Two heartbeats later the broker has seen how far the log has come.
+    let raw = server.raw().await;
+    for _ in 0..2 {
+        let expiry = "SELECT max(expires_at) FROM laneway.broker";
+        let before: std::time::SystemTime = raw.query_one(expiry, &[]).await.unwrap().get(0);
+        wait::until("a heartbeat", async || {
+            raw.query_one(expiry, &[]).await.unwrap().get::<_, std::time::SystemTime>(0) > before
+        })
+        .await;
+    }
+    drop(raw);
+    server.cluster.stop(StopMode::Fast).await.unwrap();
+    std::fs::remove_dir_all(pgdata).unwrap();
+    std::fs::rename(&copied, pgdata).unwrap();
+    server.cluster.start().await.unwrap();
+    assert_eq!(publish(&mut producer, &named("new", 3..9)).await, (3..9).collect::<Vec<i64>>());
+    let again = subscriber.granted().await;
+    assert_eq!(again.committed_offset, 3);
+    assert!(again.epoch > granted.epoch + 1, "{}", again.epoch);
+    assert_eq!(receive(&mut subscriber, 6).await.0, named("new", 3..9));
+    assert_eq!(broker.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
