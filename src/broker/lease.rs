@@ -29,7 +29,8 @@ impl Standing {
         }
     }
 
-    fn is_trusted(&self, now: Instant, this_era: Era) -> bool {
+    /// Whether deliveries may go out at a moment, in an era of the database.
+    pub fn is_trusted(&self, now: Instant, this_era: Era) -> bool {
         match self {
             Standing::None => false,
             Standing::Held { trusted_until, era, .. } => now < *trusted_until && *era == this_era,

@@ -13,7 +13,7 @@ use crate::limits::{LANE_GAPS_MAX, LANE_IN_FLIGHT_MAX, LANE_ROUNDS_REMEMBERED};
 use crate::store::lanes::{Commit, ResumeAt};
 
 /// A message that has failed and is not done.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Failure {
     pub attempts: u32,
     pub reason: String,
@@ -22,7 +22,7 @@ pub struct Failure {
 }
 
 /// What keeps a lane from sending.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Gate {
     Open,
     /// A failure is being written down; what follows from it comes then.
@@ -56,6 +56,7 @@ pub struct Sendable {
 
 /// A lane that this broker holds for one of its sessions.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))] // the model keeps lanes as states
 pub struct Lane {
     pub round: u32,
     pub gate: Gate,
@@ -400,6 +401,12 @@ impl Lane {
         let committed = acked.settle(self.committed);
         self.commits += 1;
         Commit { number: self.commits, committed, acked: acked.to_multirange() }
+    }
+
+    /// Numbers of commits as the model counts them, where only their order matters.
+    #[cfg(test)]
+    pub fn renumber(&mut self, number: impl FnOnce(i64) -> i64) {
+        self.commits = number(self.commits);
     }
 
     /// The number that the next commit will have.

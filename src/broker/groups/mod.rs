@@ -21,6 +21,8 @@ mod credit;
 mod deliver;
 mod effects;
 pub mod lane;
+#[cfg(test)]
+mod model;
 mod ranges;
 mod reconcile;
 pub mod settings;

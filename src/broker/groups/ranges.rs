@@ -5,7 +5,7 @@
 use crate::ids::Offset;
 
 /// Offsets as rising, separate, half-open ranges.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Ranges(Vec<(i64, i64)>);
 
 impl Ranges {
