@@ -7,6 +7,7 @@ use laneway::ids::PartitionId;
 use tokio_postgres::SimpleQueryMessage;
 
 use crate::harness::database::TestBroker;
+use crate::harness::member::{TestMember, offsets};
 use crate::harness::own::OwnServer;
 use crate::harness::produce::{topic, unit};
 use crate::harness::wait;
@@ -54,14 +55,23 @@ async fn newest_head_buffers(server: &OwnServer, partition_id: PartitionId) -> i
         "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT next_offset, bytes_total, published_at FROM laneway.head
          WHERE partition_id = {partition_id} ORDER BY published_at DESC, next_offset DESC LIMIT 1"
     );
-    let answer = server.raw().await.simple_query(&sql).await.unwrap();
+    let plan = explained(server, &sql).await;
+    assert_eq!(plan["Plans"][0]["Node Type"], "Index Scan", "{plan}");
+    buffers(&plan)
+}
+
+/// The plan of a query that was run.
+async fn explained(server: &OwnServer, sql: &str) -> serde_json::Value {
+    let answer = server.raw().await.simple_query(sql).await.unwrap();
     let text = answer.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
     });
-    let plan: serde_json::Value = serde_json::from_str(text.unwrap()).unwrap();
-    let plan = &plan[0]["Plan"];
-    assert_eq!(plan["Plans"][0]["Node Type"], "Index Scan", "{plan}");
+    let mut plan: serde_json::Value = serde_json::from_str(text.unwrap()).unwrap();
+    plan[0]["Plan"].take()
+}
+
+fn buffers(plan: &serde_json::Value) -> i64 {
     plan["Shared Hit Blocks"].as_i64().unwrap() + plan["Shared Read Blocks"].as_i64().unwrap()
 }
 
@@ -99,4 +109,48 @@ async fn heavy_a_foreign_snapshot_of_a_minute_costs_no_throughput_and_leaves_not
     }
     let buffers = newest_head_buffers(&server, partition_id).await;
     assert!(buffers <= 8, "the newest head is {buffers} buffers away");
+}
+
+/// Buffers that finding the newest commit of a lane touches.
+async fn newest_commit_buffers(server: &OwnServer) -> i64 {
+    let sql =
+        "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT committed_offset, acked FROM laneway.lane_commit
+        WHERE (group_id, partition_id) = (SELECT group_id, partition_id FROM laneway.lane)
+        ORDER BY epoch DESC, number DESC LIMIT 1";
+    buffers(&explained(server, sql).await)
+}
+
+/// Both kinds of holders at once: one that has written and does nothing more, one that looks at an old snapshot.
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_writers_and_old_snapshots_leave_lookups_short_and_one_vacuum_cleans_up() {
+    const FLUSHES: i64 = 1_500;
+    let server = OwnServer::start(&[("fsync", "off")]).await;
+    let broker = TestBroker::start(server.migrated().await);
+    let topic = topic(&broker, "orders", 1).await;
+    let partition_id = topic.partitions[0];
+    let mut member = TestMember::join(&broker, "billing", "orders").await;
+    member.granted().await;
+    let (mut writer, mut reader) = (server.raw().await, server.raw().await);
+    let idle = writer.transaction().await.unwrap();
+    idle.batch_execute("CREATE TABLE foreign_work AS SELECT 1").await.unwrap();
+    let old = reader.build_transaction().isolation_level(tokio_postgres::IsolationLevel::RepeatableRead);
+    let old = old.start().await.unwrap();
+    old.query("SELECT count(*) FROM laneway.lane_commit", &[]).await.unwrap();
+    for number in 0..FLUSHES {
+        broker.appender.append(unit(partition_id, ["m".into()])).await.unwrap();
+        let batch = member.batch().await;
+        assert_eq!(offsets(&batch), [number]);
+        member.ack(&batch, Some(number + 1), &[], Some(number as u64 + 1)).await;
+        assert_eq!(member.confirmed(number as u64 + 1).await, number + 1);
+    }
+    let (head, commit) =
+        (newest_head_buffers(&server, partition_id).await, newest_commit_buffers(&server).await);
+    assert!(head <= 16 && commit <= 16, "the newest head is {head} buffers away, the newest commit {commit}");
+    idle.rollback().await.unwrap();
+    old.rollback().await.unwrap();
+    drop(member);
+    broker.stop().await;
+    for table in ["head", "partition", "lane", "lane_commit", "broker", "session"] {
+        assert_clean_after_one_vacuum(&server, table).await;
+    }
 }

@@ -128,6 +128,7 @@ async fn a_drain_with_full_windows_hands_every_lane_over_and_loses_and_repeats_n
     const PARTITIONS: u32 = 8;
     const EACH: usize = 200;
     const WINDOW: u32 = 25;
+    const IDLE: usize = 996; // with those that hold lanes, a thousand sessions
     let database = TestDatabase::new().await;
     let (mut old, new) = tokio::join!(server(&database, &[]), server(&database, &[]));
     make_topic(&old.address, "orders", PARTITIONS).await;
@@ -152,7 +153,7 @@ async fn a_drain_with_full_windows_hands_every_lane_over_and_loses_and_repeats_n
     }
     // Sessions that do nothing are asked to go as well, each at a moment of its own.
     let mut idle = Vec::new();
-    for number in 0..40 {
+    for number in 0..IDLE {
         idle.push(Socket::connect(&old.address, BOTH[number % 2]).await);
     }
     let since = Instant::now();
@@ -165,7 +166,7 @@ async fn a_drain_with_full_windows_hands_every_lane_over_and_loses_and_repeats_n
         };
         assert_eq!(socket.closed().await, Some(1012));
     }
-    assert!(delays.len() > 5, "clients come back spread over time: {delays:?}");
+    assert!(delays.len() > 100, "clients come back spread over time: {delays:?}");
     let mut acked = BTreeSet::new();
     for holder in running {
         let holder = holder.await.unwrap();

@@ -3,7 +3,7 @@
 //! | file | shows |
 //! |---|---|
 //! | `handshake` | how a session opens, and what is refused before it does |
-//! | `bad_frames`, `mutations` | one bad client never hurts another |
+//! | `bad_frames`, `mutations`, `unmasked` | one bad client never hurts another |
 //! | `publishing` | many messages, one answer; once, in order, bit for bit |
 //! | `heartbeats` | silence is noticed by both sides |
 //! | `resuming`, `moving` | a lost connection is taken up again, here or elsewhere |
@@ -35,4 +35,5 @@ mod publishing;
 mod resuming;
 mod slow;
 mod tails;
+mod unmasked;
 mod witness;

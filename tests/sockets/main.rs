@@ -8,6 +8,10 @@
 //! | `members` | sharing, draining, waiting, taking over, two brokers |
 //! | `zombies` | frozen and killed brokers |
 //! | `transact` | steps: acks and publishes together, repeated, fenced, refused |
+//! | `handovers` | targets and owners that die on the way, late members, churn |
+//! | `poison` | crashes of brokers, dead letters that cannot be written |
+//! | `hops` | trace ids, bit for bit |
+//! | `clocks`, `hints` | brokers whose clocks are off, LISTEN that is lost |
 //! | `crowd` | many sessions that come and go while messages flow |
 //! | `commits` | what acks cost the database |
 //! | `metrics` | what `/metrics` counts |
@@ -21,15 +25,20 @@
 mod harness;
 
 mod acks;
+mod clocks;
 mod commits;
 mod crowd;
 mod database_metrics;
 mod failures;
 mod flow;
+mod handovers;
+mod hints;
+mod hops;
 mod lag_metrics;
 mod members;
 mod metrics;
 mod transact;
+mod poison;
 mod utilisation;
 mod zombies;
 
