@@ -5,181 +5,23 @@
 
 #![allow(clippy::unwrap_used, clippy::too_many_lines)]
 
+mod scratch;
+
 use std::fs::{self, Permissions};
-use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use laneway::postgres::{Cause, Cluster, Error, Pace, Places, PrivatePostgres, Settings, Status, StopMode};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid, getpgid};
-use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio_postgres::{Client, NoTls};
 
-/// For whatever is awaited; generous, because the machine may be busy.
-const DEADLINE: Duration = Duration::from_secs(90);
-
-/// How often a condition is looked at that nobody reports.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-struct Scratch {
-    dir: TempDir,
-}
-
-impl Scratch {
-    fn new() -> Self {
-        let dir = TempDir::with_prefix("lw-").unwrap();
-        // The server's user must pass through.
-        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-        Self { dir }
-    }
-
-    fn data_dir(&self) -> PathBuf {
-        self.dir.path().join("d")
-    }
-
-    fn pgdata(&self) -> PathBuf {
-        self.data_dir().join("pgdata")
-    }
-
-    fn settings(&self) -> Settings {
-        settings(&self.data_dir())
-    }
-
-    fn recorded_pid(&self) -> Option<Pid> {
-        recorded_pid(&self.pgdata())
-    }
-
-    /// A directory of scripts that run the real binaries, for tests that exchange them.
-    fn wrapped_binaries(&self, version_line: Option<&str>) -> PathBuf {
-        let dir = self.dir.path().join("bin");
-        fs::create_dir_all(&dir).unwrap();
-        let real = real_binaries();
-        let version = version_line.map(|line| format!("[ \"$1\" = --version ] && echo '{line}' && exit 0\n"));
-        for program in ["postgres", "initdb"] {
-            let version = version.clone().unwrap_or_default();
-            let script = format!("#!/bin/sh\n{version}exec {}/{program} \"$@\"\n", real.display());
-            replace_program(&dir.join(program), &script);
-        }
-        dir
-    }
-
-    /// The postmaster and all its children.
-    fn processes(&self) -> Vec<Pid> {
-        let postmaster = self.recorded_pid().unwrap();
-        let pids = fs::read_dir("/proc").unwrap().flatten();
-        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw));
-        pids.filter(|pid| *pid == postmaster || parent_of(*pid) == Some(postmaster)).collect()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let data_dirs = fs::read_dir(self.dir.path()).into_iter().flatten().flatten();
-        data_dirs.for_each(|data_dir| end_server(&data_dir.path().join("pgdata")));
-    }
-}
-
-fn end_server(pgdata: &Path) {
-    let Some(pid) = recorded_pid(pgdata).filter(|pid| lives_in(*pid, pgdata)) else { return };
-    let _ = kill(pid, Signal::SIGCONT);
-    let _ = kill(pid, Signal::SIGQUIT);
-    let deadline = Instant::now() + DEADLINE;
-    while lives_in(pid, pgdata) && Instant::now() < deadline {
-        std::thread::sleep(LOOK_EVERY);
-    }
-}
-
-fn recorded_pid(pgdata: &Path) -> Option<Pid> {
-    let text = fs::read_to_string(pgdata.join("postmaster.pid")).ok()?;
-    Some(Pid::from_raw(text.lines().next()?.parse().ok()?))
-}
-
-fn settings(data_dir: &Path) -> Settings {
-    let quick = Pace {
-        backoff_min: Duration::from_millis(50),
-        upgrade_check: Duration::from_millis(200),
-        listener_check: Duration::from_millis(200),
-        adopted_check: Duration::from_millis(20),
-        ..Pace::default()
-    };
-    let extra = vec![("shared_buffers".to_owned(), "16MB".to_owned())];
-    Settings { pace: quick, extra, bin_dir: chosen_binaries(), ..Settings::new(data_dir) }
-}
-
-fn replace_program(path: &Path, script: &str) {
-    let new = path.with_extension("new");
-    fs::write(&new, script).unwrap();
-    fs::set_permissions(&new, Permissions::from_mode(0o755)).unwrap();
-    fs::rename(&new, path).unwrap();
-}
-
-/// Another version than the installed one, for a matrix.
-fn chosen_binaries() -> Option<PathBuf> {
-    std::env::var_os("LANEWAY_TEST_POSTGRES_BIN").map(PathBuf::from)
-}
-
-fn real_binaries() -> PathBuf {
-    let majors = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let installed = majors.map(|entry| entry.path().join("bin")).filter(|bin| bin.join("initdb").exists());
-    chosen_binaries()
-        .or(installed.max())
-        .expect("PostgreSQL is installed, or LANEWAY_TEST_POSTGRES_BIN is set")
-}
-
-/// The working directory is proof; root in a container may not read it, but the command line.
-fn lives_in(pid: Pid, dir: &Path) -> bool {
-    match (fs::metadata(format!("/proc/{pid}/cwd")), fs::metadata(dir)) {
-        (Ok(cwd), Ok(dir)) => (cwd.dev(), cwd.ino()) == (dir.dev(), dir.ino()),
-        (Err(error), Ok(_)) if error.kind() == ErrorKind::PermissionDenied => {
-            let command_line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            command_line.split('\0').any(|argument| Path::new(argument) == dir)
-        }
-        _ => false,
-    }
-}
-
-fn parent_of(pid: Pid) -> Option<Pid> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
-    Some(Pid::from_raw(parent.trim().parse().ok()?))
-}
-
-async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let looking = async {
-        loop {
-            if let Some(seen) = look().await {
-                return seen;
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, looking).await.unwrap_or_else(|_| panic!("never happened: {what}"))
-}
-
-async fn connect(url: &str) -> Option<Client> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.ok()?;
-    tokio::spawn(connection);
-    Some(client)
-}
-
-async fn text(client: &Client, sql: &str) -> String {
-    client.query_one(sql, &[]).await.unwrap().get(0)
-}
-
-async fn wait_for(database: &PrivatePostgres, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
-    let mut status = database.status();
-    let seen = tokio::time::timeout(DEADLINE, status.wait_for(|status| wanted(status))).await;
-    seen.unwrap_or_else(|_| panic!("never happened: {what}")).unwrap().clone()
-}
-
-async fn running_again(database: &PrivatePostgres) {
-    wait_for(database, "restarting", |status| matches!(status, Status::Restarting { .. })).await;
-    wait_for(database, "running", |status| matches!(status, Status::Running)).await;
-}
+use scratch::{
+    DEADLINE, Scratch, connect, eventually, lives_in, real_binaries, replace_program, running_again,
+    settings, text, wait_for,
+};
 
 #[tokio::test]
 async fn a_private_database_is_durable_private_and_speaks_utf8() {
