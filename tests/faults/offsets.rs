@@ -7,13 +7,13 @@ use crate::harness::wait;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_offset_names_the_same_message_at_every_broker_after_every_crash() {
-    const PER_LIFE: usize = 120;
+    const PER_LIFE: usize = 60;
     let server = OwnServer::start(&[]).await;
     let mut brokers = vec![TestBroker::start(server.migrated().await)];
-    let partition_id = topic_of_segments(&brokers[0], "orders", 1, 50).await.partitions[0];
+    let partition_id = topic_of_segments(&brokers[0], "orders", 1, 25).await.partitions[0];
     brokers.push(TestBroker::start(server.store()));
     let mut named = Vec::new();
-    for life in 0..4 {
+    for life in 0..3 {
         for number in 0..PER_LIFE {
             let broker = &brokers[number % brokers.len()];
             let text = format!("{life}-{number}");

@@ -123,7 +123,7 @@ async fn newest_commit_buffers(server: &OwnServer) -> i64 {
 /// Both kinds of holders at once: one that has written and does nothing more, one that looks at an old snapshot.
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_writers_and_old_snapshots_leave_lookups_short_and_one_vacuum_cleans_up() {
-    const FLUSHES: i64 = 1_500;
+    const FLUSHES: i64 = 800;
     let server = OwnServer::start(&[("fsync", "off")]).await;
     let broker = TestBroker::start(server.migrated().await);
     let topic = topic(&broker, "orders", 1).await;
