@@ -416,6 +416,8 @@ impl Consumer {
         if !before.is_empty() {
             frames.push(self.ack(batch, None, before, false));
         }
+        let (lane, term) = (self.lane(batch.partition), (batch.epoch, batch.round));
+        self.note(Event::Nacked { lane, term, offset });
         frames.push(ClientFrame::Nack(Nack {
             id: None,
             subscription: batch.subscription,

@@ -48,6 +48,8 @@ pub enum Event {
     Delivered { lane: LaneId, term: Term, consumer: usize, messages: Vec<Sight> },
     /// An ack was sent.
     Asked { lane: LaneId, term: Term, ranges: Ranges },
+    /// A message was refused by its consumer: if that counts, the round ends, and what was sent from there on is void.
+    Nacked { lane: LaneId, term: Term, offset: i64 },
     /// An ack was confirmed: it is durable. `during` is the term that the lane had by then: a resume begins a new round, in which
     /// acks of the one before still count.
     Confirmed { lane: LaneId, term: Term, during: Term, ranges: Ranges, committed: i64 },

@@ -1,6 +1,6 @@
 //! Promises about who holds a lane, and which of its effects count.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::offsets::Offsets;
 use super::{Evidence, Verdict, storage};
@@ -157,22 +157,63 @@ pub(super) fn committed_rises(evidence: Evidence<'_>) -> Verdict {
     Verdict::of(evidence.probes.odd_acks > 0, wrong)
 }
 
-/// Deliveries that are not the exact remainder, in order.
+/// Acks that were refused because their round had ended, and the refusals of messages that have ended rounds.
+struct Ended<'a> {
+    stale: HashSet<(LaneId, Term, &'a Ranges)>,
+    nacked: HashMap<LaneId, Vec<(Term, i64)>>,
+}
+
+impl<'a> Ended<'a> {
+    fn of(evidence: Evidence<'a>) -> Self {
+        let mut ended = Self { stale: HashSet::new(), nacked: HashMap::new() };
+        for event in evidence.history.events() {
+            match event {
+                Event::AckRefused { lane, term, ranges, fenced: false } => {
+                    ended.stale.insert((*lane, *term, ranges));
+                }
+                Event::Nacked { lane, term, offset } => {
+                    ended.nacked.entry(*lane).or_default().push((*term, *offset));
+                }
+                _ => {}
+            }
+        }
+        ended
+    }
+
+    /// What of an ack may have counted: if its round had ended, only what lies below a message that was refused since it began, and
+    /// not the last message, because that made it stale.
+    fn counted(&self, lane: LaneId, term: Term, ranges: &'a Ranges) -> Ranges {
+        if !self.stale.contains(&(lane, term, ranges)) {
+            return ranges.clone();
+        }
+        let since = |(nacked, _): &&(Term, i64)| nacked.0 == term.0 && nacked.1 >= term.1;
+        let nacks = self.nacked.get(&lane).into_iter().flatten().filter(since);
+        let void_from = nacks.map(|(_, offset)| *offset).max().unwrap_or(i64::MAX);
+        let last = ranges.iter().map(|range| range.1 - 1).max().unwrap_or(0);
+        let bound = void_from.min(last);
+        ranges.iter().map(|(from, to)| (*from, (*to).min(bound))).filter(|(from, to)| from < to).collect()
+    }
+}
+
+/// Deliveries that are not the exact remainder, in order. An epoch begins with what it was granted with: acks of earlier ones that
+/// are not in it have not happened. Within an epoch acks count before they are durable, even if they are fenced in the end.
 fn disorder(evidence: Evidence<'_>) -> Vec<String> {
-    let mut done: HashMap<LaneId, Offsets> = HashMap::new();
+    let ended = Ended::of(evidence);
+    let mut done: HashMap<(LaneId, i64), Offsets> = HashMap::new();
     let mut runs: HashMap<(LaneId, Term), i64> = HashMap::new();
     let mut disorder = Vec::new();
     for event in evidence.history.events() {
         match event {
-            Event::Granted { lane, committed, acked, .. } => {
-                let done = done.entry(*lane).or_default();
+            Event::Granted { lane, term, committed, acked, .. } => {
+                let done = done.entry((*lane, term.0)).or_default();
                 done.insert(0, *committed);
                 done.extend(acked);
             }
-            Event::Asked { lane, ranges, .. } => done.entry(*lane).or_default().extend(ranges),
-            Event::Reset { lane, from, to } => done.entry(*lane).or_default().insert(*from, *to),
+            Event::Asked { lane, term, ranges } => {
+                done.entry((*lane, term.0)).or_default().extend(&ended.counted(*lane, *term, ranges));
+            }
             Event::Delivered { lane, term, messages, .. } => {
-                let done = done.entry(*lane).or_default();
+                let done = done.entry((*lane, term.0)).or_default();
                 for message in messages {
                     let next = runs.entry((*lane, *term)).or_insert(0);
                     if message.offset < *next {

@@ -238,10 +238,36 @@ fn promise_13_sees_disorder_a_hole_and_a_repetition() {
 fn promise_13_knows_that_a_resume_lets_acks_of_the_round_before_count() {
     let late =
         Event::Confirmed { lane: LANE, term: (3, 1), during: (3, 2), ranges: vec![(4, 5)], committed: 5 };
-    let resumed =
-        Case::good().with(delivered(LANE, (3, 1), [4])).with(delivered(LANE, (3, 2), [4])).with(late);
+    let resumed = Case::good()
+        .with(granted(LANE, (3, 1), 0, 4))
+        .with(delivered(LANE, (3, 1), [4]))
+        .with(delivered(LANE, (3, 2), [4]))
+        .with(late);
     assert!(!resumed.violated().contains(&13));
     breaks(13, &resumed.with(delivered(LANE, (3, 3), [4])));
+}
+
+#[test]
+fn promise_13_does_not_take_refused_acks_for_done() {
+    let third = || {
+        Case::good().with(granted(LANE, (3, 1), 0, 4)).with(delivered(LANE, (3, 1), 4..9)).with(asked(
+            LANE,
+            (3, 1),
+            vec![(4, 9)],
+        ))
+    };
+    let refused = |fenced| Event::AckRefused { lane: LANE, term: (3, 1), ranges: vec![(4, 9)], fenced };
+    // Fenced: the next epoch begins without it. Within its own epoch it had counted.
+    let fenced = || third().with(refused(true)).with(granted(LANE, (4, 1), 1, 4));
+    assert!(!fenced().with(delivered(LANE, (4, 1), 4..9)).violated().contains(&13));
+    assert!(!fenced().with(delivered(LANE, (3, 2), [9])).violated().contains(&13));
+    breaks(13, &fenced().with(delivered(LANE, (4, 1), [9])));
+    // Stale: only what lies below the nack has counted.
+    let stale = || third().with(Event::Nacked { lane: LANE, term: (3, 1), offset: 6 }).with(refused(false));
+    assert!(!stale().with(delivered(LANE, (3, 2), 6..9)).violated().contains(&13));
+    assert!(!stale().with(delivered(LANE, (3, 2), 4..9)).violated().contains(&13));
+    breaks(13, &stale().with(delivered(LANE, (3, 2), 7..9)));
+    breaks(13, &stale().with(delivered(LANE, (3, 2), [9])));
 }
 
 #[test]
