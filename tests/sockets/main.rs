@@ -37,8 +37,8 @@ mod hops;
 mod lag_metrics;
 mod members;
 mod metrics;
-mod transact;
 mod poison;
+mod transact;
 mod utilisation;
 mod zombies;
 

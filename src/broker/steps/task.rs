@@ -21,6 +21,7 @@ use crate::broker::metrics::Metrics;
 use crate::ids::PartitionId;
 use crate::limits::{APPEND_PATIENCE, STEPS_PER_FLUSH_MAX};
 use crate::store::steps::Outcome;
+use crate::store::timeline::Era;
 use crate::store::{Connection, Error, Role, Store};
 
 /// Answers about tables under way; more only wait.
@@ -155,19 +156,23 @@ impl Task {
         }
         let mut stack = vec![plan];
         while let Some(plan) = stack.pop() {
-            let outcome = match &self.connection {
-                Some(connection) => {
-                    let (steps, flush) = plan.columns();
-                    connection.flush_steps(&steps, &flush).await
-                }
-                None => Outcome::NothingHappened(Error::Unavailable { reason: "not connected".into() }),
-            };
-            if let Some((front, back)) = self.on_outcome(plan, outcome) {
+            let (outcome, era) = self.flush(&plan).await;
+            if let Some((front, back)) = self.on_outcome(plan, outcome, era) {
                 stack.push(back);
                 stack.push(front);
             }
         }
         true
+    }
+
+    /// Sends one flush. Returns in which era, too.
+    async fn flush(&self, plan: &Plan) -> (Outcome, Era) {
+        let Some(connection) = &self.connection else {
+            let error = Error::Unavailable { reason: "not connected".into() };
+            return (Outcome::NothingHappened(error), self.store.timelines().era());
+        };
+        let (steps, flush) = plan.columns();
+        (connection.flush_steps(&steps, &flush).await, connection.era())
     }
 
     async fn connect(&mut self) -> bool {
@@ -240,7 +245,7 @@ impl Task {
     }
 
     /// Settles a flush; returns two halves if the data of some step has to be found out.
-    fn on_outcome(&mut self, plan: Plan, outcome: Outcome) -> Option<(Plan, Plan)> {
+    fn on_outcome(&mut self, plan: Plan, outcome: Outcome, era: Era) -> Option<(Plan, Plan)> {
         match outcome {
             Outcome::Committed(reports) => {
                 self.metrics.steps.inc_by(plan.steps.len() as u64);
@@ -249,7 +254,7 @@ impl Task {
                 for Wrote { partition_id, next_offset, messages } in
                     plan.settle(&reports, |partition_id| announcer.is_followed(partition_id))
                 {
-                    self.announcer.on_flushed(partition_id, messages);
+                    self.announcer.on_flushed(partition_id, messages, era);
                     self.tables.wrote(partition_id, next_offset);
                 }
                 self.ask_for_tables();

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::explore::{Kind, Model, Next};
 use crate::broker::lease::lease;
 use crate::ids::BrokerId;
+use crate::store::timeline::Timelines;
 
 /// In ticks of a second.
 const TTL: i64 = 5;
@@ -69,10 +70,11 @@ impl Trust {
 
     /// Whether a broker whose heartbeat began so long ago trusts its lease.
     fn trusts(&self, age: i64) -> bool {
-        let (keeper, lease) = lease();
+        let timelines = Timelines::default();
+        let (keeper, lease) = lease(timelines.clone());
         let started = self.now - Duration::from_secs(age as u64);
-        keeper.renewed(BrokerId(Uuid::nil()), started, Duration::from_secs(TTL as u64), 1);
-        lease.standing().is_trusted(self.now)
+        keeper.renewed(BrokerId(Uuid::nil()), (started, timelines.era()), Duration::from_secs(TTL as u64), 1);
+        lease.standing().is_trusted(self.now, timelines.era())
     }
 
     fn take(&self, state: &mut State, step: Step) -> Option<Result<(), String>> {

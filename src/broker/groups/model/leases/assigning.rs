@@ -60,7 +60,7 @@ fn decide(world: &World, members: [bool; SESSIONS], ids: [usize; SESSIONS], firs
     };
     let mut sorted: Vec<SessionId> = (0..SESSIONS).filter(|session| members[*session]).map(id).collect();
     sorted.sort_unstable();
-    let view = GroupView { lanes: (0..LANES).map(lane).collect(), members: sorted };
+    let view = GroupView { lanes: (0..LANES).map(lane).collect(), members: sorted, away: Vec::new() };
     let mut wanted = world.rows.map(|row| row.wanted);
     for want in assign(&view) {
         wanted[want.partition_id.0 as usize ^ first] = want.session_id.and_then(number);
