@@ -97,7 +97,9 @@ pub async fn run(
 
 impl Heartbeat {
     async fn beat(&mut self) -> Result<(), Error> {
-        let mut connection = match self.connection.take().filter(Connection::is_usable) {
+        let reused = self.connection.take().filter(Connection::is_usable);
+        let is_new = reused.is_none();
+        let mut connection = match reused {
             Some(connection) => connection,
             None => self.store.dedicated(Role::Heartbeat).await?,
         };
@@ -106,6 +108,10 @@ impl Heartbeat {
             tracing::debug!(%error, "a heartbeat is tried again on a new connection");
             connection = self.store.dedicated(Role::Heartbeat).await?;
             self.renew(&mut connection).await?;
+        } else if !is_new {
+            // Why: behind a pooler the database changes without a new connection, and only whoever has seen the log grow
+            // can tell an older copy. Order: after the renewal, which must not wait for it; the next one acts upon it.
+            connection.meet_timeline().await?;
         }
         // Whoever was frozen has been silent itself, even if no heartbeat has failed.
         let now = Instant::now();
@@ -168,11 +174,8 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// Asks for the timeline each time: behind a pooler the database changes without a new connection, and only whoever has
-    /// seen the log grow can tell an older copy.
     async fn renew(&mut self, connection: &mut Connection) -> Result<(), Error> {
         let started = Instant::now();
-        connection.meet_timeline().await?;
         self.look_at_era();
         if let Some(former_id) = self.former_id {
             connection.brokers_disown(former_id).await?;
