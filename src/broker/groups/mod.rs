@@ -10,6 +10,7 @@
 //! | `stepping` | what steps of pipelines reserve and acknowledge |
 //! | `effects` | what is done beside the loop, in the database |
 //! | `lane`, `ranges`, `credit`, `assignment`, `backoff`, `settings` | the rules; pure |
+//! | `model` | the rules in every order of events; in tests only |
 //!
 //! One task per group and broker owns everything about the lanes that this broker's sessions hold. It never waits for the
 //! database: what has to be read or written is done beside it and comes back as an event.

@@ -2,16 +2,25 @@
 //!
 //! | model | drives | within | checks |
 //! |---|---|---|---|
-//! | `leases` | `assignment::assign` | 2 brokers, 3 sessions, 2 lanes, any 2 faults, 1 ack per lane | one owner per epoch, nobody is buried who trusts its lease, committed offsets only rise, no lane is stuck |
-//! | `rounds` | `lane::Lane`, `Ranges` | 1 lane, 3 messages, 2 epochs of 2 rounds, and 1 of 3 | acks count as far as their round does, what is done only grows and was acknowledged, what is sent is due, everything gets done |
-//! | `trust` | `lease::Standing` | 1 broker, 2 clocks, a ttl of 5 ticks | trust ends before the row does |
+//! | `leases` | `assignment::assign` | 2 brokers, 3 sessions, 2 lanes, any 2 faults, 1 ack per lane | 1–4 |
+//! | `rounds` | `lane::Lane`, `Ranges` | 1 lane, 3 messages; 2 epochs of 2 rounds, and 1 of 3 | 3, 5–7 |
+//! | `trust` | `lease::Standing` | 1 broker, 2 clocks, a ttl of 5 ticks | 2 |
 //!
-//! Faults are crashes, freezes, heartbeats that come too late, missed deadlines, and sessions that join, leave or resume elsewhere. Hints and
-//! timers that are lost or late are steps that are not taken yet, and cost nothing; so are commits that arrive late. *Stuck* is a
-//! state from which work, without further faults, can end or go round for ever before every lane is served. The models meet where
+//! 1. A lane has one accepted owner per epoch.
+//! 2. Nobody is buried who trusts its lease.
+//! 3. What is committed only grows.
+//! 4. No lane is stuck.
+//! 5. Acks count as far as their round does, and nothing else is committed.
+//! 6. What is sent is what is due.
+//! 7. Everything gets done.
+//!
+//! Faults are crashes, freezes, heartbeats that come too late, missed deadlines, and sessions that join, leave or resume elsewhere.
+//! Hints and timers that are lost or late are steps that are not taken yet, and cost nothing; so are commits that arrive late. *Stuck*
+//! is a state from which work, without further faults, can end or go round for ever before every lane is served. The models meet where
 //! one assumes what another shows: `leases` that trust ends first, `rounds` that a lane has one epoch at a time.
 //!
-//! Bugs are seeded, eight in all: a model that does not find them proves nothing. `explore` says what shortest means.
+//! The tests print how many states there are; `docs/RELIABILITY.md` has the figures. Bugs are seeded, eight in all, one test each: a
+//! model that does not find them proves nothing. `explore` says what shortest means.
 
 mod explore;
 mod leases;

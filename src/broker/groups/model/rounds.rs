@@ -1,8 +1,8 @@
 //! Rounds, acks and late commits of one lane, by the code that brokers run: [`Lane`] and `Ranges`.
 //!
-//! Three messages, a lane that moves from one broker to another, a consumer that acknowledges and refuses whatever it likes in whichever
-//! round it likes, commits that arrive late, in another order, or twice. What should follow from each step is worked out beside the lane, on plain
-//! sets, and compared. What a former holder commits must not count.
+//! Three messages, a lane that moves from one broker to another, a consumer that acknowledges and refuses whatever it likes in
+//! whichever round it likes, commits that arrive late, in another order, or twice. What should follow from each step is worked out
+//! beside the lane, on plain sets, and compared. What a former holder commits must not count.
 
 use std::time::{Duration, Instant};
 

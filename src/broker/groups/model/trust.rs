@@ -1,7 +1,7 @@
 //! The lease of one broker on two clocks, by the code that brokers run: [`Standing`].
 //!
-//! A heartbeat begins, arrives in the database, and is answered, each as late as it likes or never. The row expires on the database's clock, the
-//! trust ends on the broker's, which may lose a tick in every ttl. Somebody is always there to bury a row that has expired.
+//! A heartbeat begins, arrives in the database, and is answered, each as late as it likes or never. The row expires on the database's
+//! clock, the trust ends on the broker's, which may lose a tick in every ttl. Somebody is always there to bury a row that has expired.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ pub struct State {
     /// Ticks of the broker since the heartbeat that it trusts in began.
     trusted_age: i64,
     beat: Option<Beat>,
-    /// Ticks that the broker's clock has lost since it last kept pace for a whole ttl.
+    /// Ticks since the broker's clock has last lost one.
     ticks_since_slip: i64,
 }
 

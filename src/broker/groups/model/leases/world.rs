@@ -1,7 +1,7 @@
 //! The state: the rows of the database, and what brokers believe.
 //!
-//! Epochs and lives need no numbers: an epoch is that of the row or an older one, and nothing in the tables names a life that was buried. So
-//! there is no bound on either.
+//! Epochs and lives need no numbers: an epoch is that of the row or an older one, and nothing in the tables names a life that was
+//! buried. So there is no bound on either.
 
 /// Brokers, sessions, lanes.
 pub const BROKERS: usize = 2;
