@@ -7,6 +7,7 @@
 //! | `failures` | nacks, backoff, deadlines, poison, the three policies |
 //! | `members` | sharing, draining, waiting, taking over, two brokers |
 //! | `zombies` | frozen and killed brokers |
+//! | `step_crashes` | brokers and backends that die in the midst of steps |
 //! | `transact` | steps: acks and publishes together, repeated, fenced, refused |
 //! | `handovers` | targets and owners that die on the way, late members, churn |
 //! | `poison` | crashes of brokers, dead letters that cannot be written |
@@ -38,6 +39,7 @@ mod lag_metrics;
 mod members;
 mod metrics;
 mod poison;
+mod step_crashes;
 mod transact;
 mod utilisation;
 mod zombies;
