@@ -108,10 +108,6 @@ impl Heartbeat {
             tracing::debug!(%error, "a heartbeat is tried again on a new connection");
             connection = self.store.dedicated(Role::Heartbeat).await?;
             self.renew(&mut connection).await?;
-        } else if !is_new {
-            // Why: behind a pooler the database changes without a new connection, and only whoever has seen the log grow
-            // can tell an older copy. Order: after the renewal, which must not wait for it; the next one acts upon it.
-            connection.meet_timeline().await?;
         }
         // Whoever was frozen has been silent itself, even if no heartbeat has failed.
         let now = Instant::now();
@@ -121,7 +117,12 @@ impl Heartbeat {
         self.beat_at = Some(now);
         self.steady_since.get_or_insert(now);
         self.beats = self.beats.wrapping_add(1);
-        self.connection = Some(connection);
+        // Why: behind a pooler the database changes without a new connection, and only whoever has seen the log grow can
+        // tell an older copy. Order: after the renewal, which must not wait for it, nor fail with it.
+        match if is_new { Ok(()) } else { connection.meet_timeline().await } {
+            Ok(()) => self.connection = Some(connection),
+            Err(error) => tracing::debug!(%error, "the next heartbeat connects anew"),
+        }
         Ok(())
     }
 
