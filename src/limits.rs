@@ -69,7 +69,7 @@ pub const FLUSH_CONTENTION_TRIES: u32 = 5;
 /// The appender connections set this for idle-in-transaction and the TCP timeouts: a frozen broker frees its locks in time.
 pub const APPENDER_STALL_TIMEOUT: Duration = Duration::from_millis(1_000);
 /// The same for connections of the pool: a broker that freezes while it decides about lanes lets go of them in time.
-pub const POOL_STALL_TIMEOUT: Duration = Duration::from_secs(3);
+pub const POOL_STALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Silence after which a connection is given up, beyond what the server was told to allow.
 pub const SILENCE_SLACK: Duration = Duration::from_secs(3);
 /// One flush may take this long in the database before it is cancelled.

@@ -1,5 +1,6 @@
--- witness_holders: the lanes of a topic that somebody holds, and under which epoch.
+-- witness_holders: the lanes of a topic that somebody holds, and under which epoch, for the verifier.
 -- $1 topic text
+-- No row: nobody holds any. Locks nothing.
 SELECT g.name AS group_name, p.number, l.epoch
 FROM laneway.lane l
 JOIN laneway.consumer_group g USING (group_id)

@@ -11,6 +11,7 @@ use super::query::query;
 
 query!(WITNESS_MESSAGES = "witness_messages"[TEXT]);
 query!(WITNESS_COMMITS = "witness_commits"[TEXT]);
+query!(WITNESS_LAG = "witness_lag"[TEXT]);
 query!(WITNESS_HOLDERS = "witness_holders"[TEXT]);
 query!(WITNESS_DEAD_LETTERS = "witness_dead_letters"[TEXT]);
 query!(WITNESS_TERMINATE = "witness_terminate"[TEXT]);
@@ -49,6 +50,12 @@ impl Store {
     pub async fn witness_commits(&self, topic: &str) -> Result<Vec<WitnessedLane>, Error> {
         let rows = self.connection().await?.query(&WITNESS_COMMITS, &[&topic], Effect::None).await?;
         Ok(rows.iter().map(lane).collect())
+    }
+
+    /// How many lanes a topic has, and how many of them have not committed everything.
+    pub async fn witness_lag(&self, topic: &str) -> Result<(i64, i64), Error> {
+        let row = self.connection().await?.query_opt(&WITNESS_LAG, &[&topic], Effect::None).await?;
+        Ok(row.map_or((0, 0), |row| (row.get("lanes"), row.get("behind"))))
     }
 
     /// The lanes of a topic that somebody holds: group, partition and epoch.

@@ -112,7 +112,7 @@ struct Takeover {
     lane: LaneId,
     began_at: Duration,
     time: Duration,
-    /// Faults that fell meanwhile.
+    /// Faults that were under way or fell meanwhile.
     meanwhile: Vec<&'static str>,
 }
 
@@ -129,6 +129,7 @@ fn takeovers(history: &History) -> Vec<Takeover> {
     let mut holders: HashMap<LaneId, (usize, i64)> = HashMap::new();
     let mut struck: HashMap<LaneId, (i64, Takeover)> = HashMap::new();
     let mut takeovers = Vec::new();
+    let mut under_way: Vec<&'static str> = Vec::new();
     for entry in &history.entries {
         match &entry.event {
             Event::Granted { lane, term: (epoch, _), broker, .. } => {
@@ -143,15 +144,17 @@ fn takeovers(history: &History) -> Vec<Takeover> {
                     takeovers.push(Takeover { time: entry.at - takeover.began_at, ..takeover });
                 }
             }
+            Event::FaultEnded { kind } => under_way.retain(|name| *name != kind.name()),
             Event::FaultBegan { kind, .. } if kind.is_outage() => struck.clear(),
             Event::FaultBegan { kind, broker } => {
                 struck.values_mut().for_each(|(_, takeover)| takeover.meanwhile.push(kind.name()));
                 if matches!(kind, FaultKind::KillBroker | FaultKind::FreezeBroker) {
                     let held = holders.iter().filter(|(_, (holder, _))| Some(*holder) == *broker);
-                    struck.extend(
-                        held.map(|(lane, (_, epoch))| (*lane, (*epoch, Takeover::new(*lane, entry.at)))),
-                    );
+                    struck.extend(held.map(|(lane, (_, epoch))| {
+                        (*lane, (*epoch, Takeover::new(*lane, entry.at, &under_way)))
+                    }));
                 }
+                under_way.push(kind.name());
             }
             _ => {}
         }
@@ -160,7 +163,7 @@ fn takeovers(history: &History) -> Vec<Takeover> {
 }
 
 impl Takeover {
-    fn new(lane: LaneId, began_at: Duration) -> Self {
-        Self { lane, began_at, time: Duration::ZERO, meanwhile: Vec::new() }
+    fn new(lane: LaneId, began_at: Duration, under_way: &[&'static str]) -> Self {
+        Self { lane, began_at, time: Duration::ZERO, meanwhile: under_way.to_vec() }
     }
 }
