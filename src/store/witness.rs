@@ -99,7 +99,9 @@ impl Store {
             Keeps::Nothing => "BEGIN; SELECT txid_current()",
             Keeps::Snapshot => "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM laneway.topic",
         };
-        connection.batch(begin).await.map_err(|error| Error::classify(&error, Effect::None))?;
+        // Somebody else's connection has none of the timeouts of ours.
+        let begin = format!("SET idle_in_transaction_session_timeout = 0; {begin}");
+        connection.batch(&begin).await.map_err(|error| Error::classify(&error, Effect::None))?;
         tokio::time::sleep(hold).await;
         connection.batch("ROLLBACK").await.map_err(|error| Error::classify(&error, Effect::None))
     }
