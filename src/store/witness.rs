@@ -11,6 +11,7 @@ use super::query::query;
 
 query!(WITNESS_MESSAGES = "witness_messages"[TEXT]);
 query!(WITNESS_COMMITS = "witness_commits"[TEXT]);
+query!(WITNESS_UNMANNED = "witness_unmanned"[TEXT]);
 query!(WITNESS_LAG = "witness_lag"[TEXT]);
 query!(WITNESS_HOLDERS = "witness_holders"[TEXT]);
 query!(WITNESS_DEAD_LETTERS = "witness_dead_letters"[TEXT]);
@@ -50,6 +51,12 @@ impl Store {
     pub async fn witness_commits(&self, topic: &str) -> Result<Vec<WitnessedLane>, Error> {
         let rows = self.connection().await?.query(&WITNESS_COMMITS, &[&topic], Effect::None).await?;
         Ok(rows.iter().map(lane).collect())
+    }
+
+    /// Groups of a topic that nobody could take a lane for.
+    pub async fn witness_unmanned(&self, topic: &str) -> Result<Vec<String>, Error> {
+        let rows = self.connection().await?.query(&WITNESS_UNMANNED, &[&topic], Effect::None).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
     /// How many lanes a topic has, and how many of them have not committed everything.

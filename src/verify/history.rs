@@ -42,6 +42,8 @@ pub enum Event {
     Granted { lane: LaneId, term: Term, consumer: usize, broker: usize, committed: i64, acked: Ranges },
     /// A lane has a holder under this epoch, as the tables say.
     Held { lane: LaneId, epoch: i64 },
+    /// A group has no member at a broker that lives, as the tables say: nobody could take its lanes.
+    Unmanned { group: usize },
     /// A consumer was told what retention has dropped.
     Reset { lane: LaneId, from: i64, to: i64 },
     /// A batch came.

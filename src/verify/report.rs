@@ -124,7 +124,8 @@ impl Takeover {
 }
 
 /// Lanes whose broker was struck down, and how long they were without a holder, as the tables say: a consumer that is frozen
-/// sees its grant later. Outages of the database are excluded.
+/// sees its grant later. Outages of the database are excluded, and groups all of whose members were at that broker: their lanes
+/// wait for a member.
 fn takeovers(history: &History) -> Vec<Takeover> {
     let mut holders: HashMap<LaneId, (usize, i64)> = HashMap::new();
     let mut struck: HashMap<LaneId, (i64, Takeover)> = HashMap::new();
@@ -144,6 +145,7 @@ fn takeovers(history: &History) -> Vec<Takeover> {
                     takeovers.push(Takeover { time: entry.at - takeover.began_at, ..takeover });
                 }
             }
+            Event::Unmanned { group } => struck.retain(|lane, _| lane.group != *group),
             Event::FaultEnded { kind } => under_way.retain(|name| *name != kind.name()),
             Event::FaultBegan { kind, .. } if kind.is_outage() => struck.clear(),
             Event::FaultBegan { kind, broker } => {

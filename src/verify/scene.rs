@@ -32,7 +32,7 @@ impl Style {
     /// How the members of a group work, by the number of the group.
     pub fn of_group(group: usize) -> &'static [Self] {
         match group {
-            PIPELINE => &[Self::Stepping; 3],
+            PIPELINE => &[Self::Stepping; 6],
             _ => &[Self::Steady, Self::Singles, Self::Slow, Self::Collecting, Self::Nacking, Self::Dying],
         }
     }

@@ -17,7 +17,11 @@ const LOOK_PAUSE: Duration = Duration::from_millis(25);
 pub(super) async fn watch(store: Store, recorder: Arc<Recorder>, stop: CancellationToken) {
     let mut epochs: HashMap<LaneId, i64> = HashMap::new();
     while stop.run_until_cancelled(tokio::time::sleep(LOOK_PAUSE)).await.is_some() {
-        let Ok(holders) = store.witness_holders(TOPIC).await else { continue };
+        let looked = tokio::try_join!(store.witness_holders(TOPIC), store.witness_unmanned(TOPIC));
+        let Ok((holders, unmanned)) = looked else { continue };
+        for group in unmanned.iter().filter_map(|group| GROUPS.iter().position(|name| name == group)) {
+            recorder.note(Event::Unmanned { group });
+        }
         for (group, partition, epoch) in holders {
             let Some(group) = GROUPS.iter().position(|name| *name == group) else { continue };
             let lane = LaneId { group, partition };
