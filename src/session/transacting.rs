@@ -78,6 +78,7 @@ async fn carry_out(
         undo(&acks);
         return look_up(broker, step_id, &digest, &acks, &refused, first).await;
     }
+    let topics: Vec<String> = transact.publishes.iter().map(|publish| publish.topic.clone()).collect();
     let units = match route(broker, transact.publishes).await {
         Ok(units) => units,
         Err(refusal) => {
@@ -87,7 +88,15 @@ async fn carry_out(
     };
     let answer = broker.steps.submit(Step { step_id, digest, acks, units }, coming)?;
     let stopping = |_| StepError::OutcomeUnknown { reason: "the broker is stopping".into() };
-    Ok(answer.await.map_err(stopping).flatten()?)
+    let result = answer.await.map_err(stopping).flatten();
+    if result == Err(StepError::UnknownPartition) {
+        // One was deleted since it was remembered, and may have been made again.
+        topics
+            .into_iter()
+            .filter_map(|topic| TopicName::new(topic).ok())
+            .for_each(|topic| broker.topics.forget(&topic));
+    }
+    Ok(result?)
 }
 
 async fn answers(asked: Vec<Asked>) -> Answers {

@@ -230,6 +230,43 @@ async fn a_name_that_is_known_is_not_stored_again_by_a_step() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn steps_run_over_the_ends_of_segments_together_and_alone() {
+    let bus = Bus::with_topic("orders", 4).await;
+    let body = serde_json::json!({ "name": "payments", "partitions": 1, "segment_messages": 100 });
+    let made = reqwest::Client::new().post(bus.server.url("/v1/topics")).json(&body).send().await.unwrap();
+    assert_eq!(made.status(), 201);
+    for partition in 0..4 {
+        bus.publish("orders", partition, 0..16).await;
+    }
+    let mut consumer = bus.connect(Subprotocol::MessagePack).await;
+    consumer.subscribe("billing", "orders").await;
+    let texts: Vec<String> = (0..90).map(|number| number.to_string()).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let mut sent = 0;
+    while sent < 64 {
+        let batch = consumer.batch().await;
+        for offset in offsets(&batch) {
+            let id = consumer.id();
+            consumer
+                .send(ClientFrame::Transact(Transact { id, ..step(&batch, &[offset], "payments", &texts) }))
+                .await;
+            sent += 1;
+        }
+    }
+    let mut stored = BTreeSet::new();
+    for _ in 0..64 {
+        let done = consumer.wait_for(|frame| match frame {
+            BrokerFrame::Transacted(done) => Some(done.clone()),
+            BrokerFrame::Error(error) => panic!("{error:?}"),
+            _ => None,
+        });
+        stored.extend(done.await.placed[0].iter().map(|at| at.offset));
+    }
+    assert_eq!(stored, (0..64 * 90).collect());
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn steps_that_wait_together_share_a_transaction_and_each_counts_once() {
     let bus = Bus::with_topic("orders", 4).await;
     two_topics(&bus).await;

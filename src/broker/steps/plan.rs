@@ -46,6 +46,7 @@ impl Plan {
         let (mut steps, mut stay) = (Vec::new(), VecDeque::new());
         let (mut messages, mut bytes) = (0, 0);
         let mut names: HashSet<(PartitionId, String)> = HashSet::new();
+        let mut taken: HashMap<PartitionId, usize> = HashMap::new();
         while let Some(pending) = waiting.pop_front() {
             let (more, larger) = (messages + pending.step.messages(), bytes + pending.step.bytes());
             let fits = steps.is_empty()
@@ -54,7 +55,7 @@ impl Plan {
                     && steps.len() < STEPS_PER_FLUSH_MAX;
             let named =
                 |(partition_id, name): (PartitionId, &str)| names.contains(&(partition_id, name.to_owned()));
-            if !fits || pending.names().any(named) || !tables.cover(&pending.step.units) {
+            if !fits || pending.names().any(named) || !tables.cover(&pending.step.units, &mut taken) {
                 stay.push_back(pending);
                 continue;
             }

@@ -20,20 +20,28 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Whether tables exist for all messages of a step, as far as is known; those that do not are wanted from now on.
-    pub fn cover(&mut self, units: &[StepUnit]) -> bool {
+    /// Whether tables exist for all messages of a step behind those that a flush takes already, as far as is known. What even an
+    /// empty flush has no tables for is wanted from now on. `taken`: messages of the flush, by partition; the step's join them.
+    pub fn cover(&mut self, units: &[StepUnit], taken: &mut HashMap<PartitionId, usize>) -> bool {
+        let mut with = taken.clone();
         let mut covered = true;
         for unit in units {
+            let messages = with.entry(unit.partition_id).or_default();
+            *messages += unit.messages.len();
+            let is_first = !taken.contains_key(&unit.partition_id);
             let coverage = self.partitions.entry(unit.partition_id).or_insert(Coverage::Unknown);
             match *coverage {
-                Coverage::Known { next, end, .. } if next.0 + unit.messages.len() as i64 <= end.0 => {}
-                Coverage::Unknown | Coverage::Known { growth: Growth::Idle, .. } => {
+                Coverage::Known { next, end, .. } if next.0 + *messages as i64 <= end.0 => {}
+                Coverage::Unknown | Coverage::Known { growth: Growth::Idle, .. } if is_first => {
                     *coverage = Coverage::Asked;
-                    self.wanted.push((unit.partition_id, unit.messages.len()));
+                    self.wanted.push((unit.partition_id, *messages));
                     covered = false;
                 }
-                Coverage::Asked | Coverage::Known { growth: Growth::UnderWay, .. } => covered = false,
+                Coverage::Unknown | Coverage::Asked | Coverage::Known { .. } => covered = false,
             }
+        }
+        if covered {
+            *taken = with;
         }
         covered
     }
