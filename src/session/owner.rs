@@ -189,7 +189,8 @@ impl Owner {
         match action {
             Action::Send(frame) => self.outbox.push(frame),
             Action::Publish(publish) => self.publishing.push(publish),
-            Action::Transact(transact) => self.transact(*transact).await,
+            // Boxed, because its room would be part of every session, and most sessions never take a step.
+            Action::Transact(transact) => Box::pin(self.transact(transact)).await,
             Action::Subscribe { number, subscribe } => self.subscribe(number, *subscribe),
             Action::Tail { number, tail } => self.tail(number, *tail),
             Action::Forward { number, frame } => {
@@ -211,7 +212,7 @@ impl Owner {
     }
 
     /// Asks the groups in the order of frames; the rest is done beside the loop.
-    async fn transact(&mut self, transact: Transact) {
+    async fn transact(&mut self, transact: Box<Transact>) {
         let broker = self.sessions.broker().clone();
         let coming = broker.steps.coming();
         let mut asked = Vec::with_capacity(transact.acks.len());
@@ -221,7 +222,7 @@ impl Owner {
             asked.push(transacting::ask(&member.handle, self.known.session_id, step_id, ack).await);
         }
         self.work.push(Box::pin(async move {
-            Outcome::Transacted(Box::new(transacting::transact(broker, transact, asked, coming).await))
+            Outcome::Transacted(Box::new(transacting::transact(broker, *transact, asked, coming).await))
         }));
     }
 

@@ -18,6 +18,8 @@ use crate::store::listen::{Hint, Hints};
 use crate::store::timeline::Era;
 use crate::store::{Connection, Error, Role, Store};
 
+/// Before a heartbeat is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Heartbeats between two looks for rows that nobody needs.
 const FORGET_EVERY: u32 = 100;
 
@@ -40,6 +42,8 @@ struct Heartbeat {
     /// Since when every heartbeat has succeeded.
     steady_since: Option<Instant>,
     beats: u32,
+    /// Why the last try of a heartbeat has failed.
+    failure: Option<String>,
 }
 
 /// Runs until stopped; then the broker resigns, so that its lanes move at once.
@@ -65,6 +69,7 @@ pub async fn run(
         beat_at: None,
         steady_since: None,
         beats: 0,
+        failure: None,
     };
     let mut ticks = tokio::time::interval(ttl / HEARTBEATS_PER_TTL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -72,7 +77,7 @@ pub async fn run(
         // A heartbeat that takes longer than the pause to the next one is of no use any more.
         let beat = tokio::time::timeout(ttl / HEARTBEATS_PER_TTL, heartbeat.beat());
         let failure = match beat.await {
-            Ok(Ok(())) => {
+            Ok(()) => {
                 stop.run_until_cancelled(heartbeat.until_expiry(ttl / HEARTBEATS_PER_TTL)).await;
                 let failure = match tokio::time::timeout(ttl / HEARTBEATS_PER_TTL, heartbeat.bury()).await {
                     Ok(Ok(())) => continue,
@@ -85,8 +90,7 @@ pub async fn run(
                 );
                 continue;
             }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "no answer in time".to_owned(),
+            Err(_) => heartbeat.failure.take().unwrap_or_else(|| "no answer in time".to_owned()),
         };
         tracing::warn!(error = failure, "heartbeat failed");
         heartbeat.connection = None;
@@ -96,19 +100,23 @@ pub async fn run(
 }
 
 impl Heartbeat {
-    async fn beat(&mut self) -> Result<(), Error> {
-        let reused = self.connection.take().filter(Connection::is_usable);
+    /// Tries until it has succeeded: whoever waits for it decides when it is too late.
+    ///
+    /// Why: a backend that somebody has ended, or a connection that breaks off, is no sign that the database, or we, were away.
+    async fn beat(&mut self) {
+        let mut reused = self.connection.take().filter(Connection::is_usable);
         let is_new = reused.is_none();
-        let mut connection = match reused {
-            Some(connection) => connection,
-            None => self.store.dedicated(Role::Heartbeat).await?,
+        self.failure = None;
+        let mut connection = loop {
+            match self.renew_on(reused.take()).await {
+                Ok(connection) => break connection,
+                Err(error) => {
+                    tracing::debug!(%error, "a heartbeat is tried again on a new connection");
+                    self.failure = Some(error.to_string());
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+            }
         };
-        if let Err(error) = self.renew(&mut connection).await {
-            // Why: a backend that somebody has ended is no sign that the database, or we, were away.
-            tracing::debug!(%error, "a heartbeat is tried again on a new connection");
-            connection = self.store.dedicated(Role::Heartbeat).await?;
-            self.renew(&mut connection).await?;
-        }
         // Whoever was frozen has been silent itself, even if no heartbeat has failed.
         let now = Instant::now();
         if self.beat_at.is_some_and(|last| now - last > self.ttl / 2) {
@@ -123,7 +131,15 @@ impl Heartbeat {
             Ok(()) => self.connection = Some(connection),
             Err(error) => tracing::debug!(%error, "the next heartbeat connects anew"),
         }
-        Ok(())
+    }
+
+    async fn renew_on(&mut self, connection: Option<Connection>) -> Result<Connection, Error> {
+        let mut connection = match connection {
+            Some(connection) => connection,
+            None => self.store.dedicated(Role::Heartbeat).await?,
+        };
+        self.renew(&mut connection).await?;
+        Ok(connection)
     }
 
     /// Waits for the next heartbeat; another era begins with one.

@@ -110,6 +110,8 @@ fn count(history: &History, of: impl Fn(&Event) -> usize) -> usize {
 #[derive(Debug, Clone)]
 struct Takeover {
     lane: LaneId,
+    /// What has struck its broker.
+    kind: FaultKind,
     began_at: Duration,
     time: Duration,
     /// Faults that were under way or fell meanwhile.
@@ -118,7 +120,7 @@ struct Takeover {
 
 impl Takeover {
     fn if_slow(&self) -> Option<String> {
-        let Self { lane, began_at, time, meanwhile } = self;
+        let Self { lane, began_at, time, meanwhile, .. } = self;
         (*time > TAKEOVER_MAX).then(|| format!("{lane:?} at {began_at:?}: {time:?}; meanwhile {meanwhile:?}"))
     }
 }
@@ -146,14 +148,19 @@ fn takeovers(history: &History) -> Vec<Takeover> {
                 }
             }
             Event::Unmanned { group } => struck.retain(|lane, _| lane.group != *group),
-            Event::FaultEnded { kind } => under_way.retain(|name| *name != kind.name()),
+            Event::FaultEnded { kind } => {
+                under_way.retain(|name| *name != kind.name());
+                if *kind == FaultKind::FreezeBroker {
+                    struck.retain(|_, (_, takeover)| takeover.kind != *kind); // it came back before anybody had buried it
+                }
+            }
             Event::FaultBegan { kind, .. } if kind.is_outage() => struck.clear(),
             Event::FaultBegan { kind, broker } => {
                 struck.values_mut().for_each(|(_, takeover)| takeover.meanwhile.push(kind.name()));
                 if matches!(kind, FaultKind::KillBroker | FaultKind::FreezeBroker) {
                     let held = holders.iter().filter(|(_, (holder, _))| Some(*holder) == *broker);
                     struck.extend(held.map(|(lane, (_, epoch))| {
-                        (*lane, (*epoch, Takeover::new(*lane, entry.at, &under_way)))
+                        (*lane, (*epoch, Takeover::new(*lane, *kind, entry.at, &under_way)))
                     }));
                 }
                 under_way.push(kind.name());
@@ -165,7 +172,7 @@ fn takeovers(history: &History) -> Vec<Takeover> {
 }
 
 impl Takeover {
-    fn new(lane: LaneId, began_at: Duration, under_way: &[&'static str]) -> Self {
-        Self { lane, began_at, time: Duration::ZERO, meanwhile: under_way.to_vec() }
+    fn new(lane: LaneId, kind: FaultKind, began_at: Duration, under_way: &[&'static str]) -> Self {
+        Self { lane, kind, began_at, time: Duration::ZERO, meanwhile: under_way.to_vec() }
     }
 }

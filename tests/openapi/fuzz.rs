@@ -58,7 +58,7 @@ fn wanted(operation: &Operation) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn heavy_schemathesis_finds_nothing_and_reaches_every_operation() {
+async fn schemathesis_finds_nothing_and_reaches_every_operation() {
     let database = TestDatabase::new().await;
     let mut server = Server::on_database(&database.url).await;
     let seeded = seed(&server).await;
