@@ -10,8 +10,8 @@ use laneway_client::wire::{
 use uuid::Uuid;
 
 use crate::Bus;
-use crate::harness::Server;
 use crate::harness::socket::{BOTH, Socket, ack, make_topic, offsets, payloads, text};
+use crate::harness::{Server, wait};
 
 /// A step that acknowledges single messages of a batch and publishes some texts.
 fn step(batch: &Batch, singles: &[i64], topic: &str, texts: &[&str]) -> Transact {
@@ -271,11 +271,15 @@ async fn steps_that_wait_together_share_a_transaction_and_each_counts_once() {
     let bus = Bus::with_topic("orders", 4).await;
     two_topics(&bus).await;
     let mut workers = Vec::new();
-    for partition in 0..4 {
-        bus.publish("orders", partition, 0..16).await;
+    for _ in 0..4 {
         let mut socket = bus.connect(Subprotocol::MessagePack).await;
         socket.subscribe("billing", "orders").await;
         workers.push(socket);
+    }
+    let settled = "SELECT count(DISTINCT session_id) FROM laneway.lane WHERE session_id = wanted_session";
+    wait::until("each to have a lane", async || bus.database.number(settled).await == 4).await;
+    for partition in 0..4 {
+        bus.publish("orders", partition, 0..16).await;
     }
     // Somebody else holds the partition for a moment, so that all of them wait.
     let client = bus.database.raw().await;

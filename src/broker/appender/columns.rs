@@ -1,7 +1,14 @@
 //! Messages as columns of a flush.
 
+use std::time::Duration;
+
 use crate::broker::message::NewMessage;
 use crate::store::flush::Flush;
+
+/// How long transaction ids are remembered, as the flush takes it.
+pub(in crate::broker) fn window_ms(window: Duration) -> i64 {
+    i64::try_from(window.as_millis()).unwrap_or(i64::MAX)
+}
 
 /// Adds a message at a position of a batch.
 pub(in crate::broker) fn add_message<'a>(

@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 
 use super::AppendError;
-use super::columns::{add_message, add_traces};
+use super::columns::{add_message, add_traces, window_ms};
 use super::commits::{self, PendingCommit};
 use super::unit::{Known, Pending};
 use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
@@ -190,7 +190,7 @@ fn add_batch<'a>(flush: &mut Flush<'a>, batch: i32, taken: &'a Taken) {
 }
 
 fn add_messages<'a>(flush: &mut Flush<'a>, batch: i32, pending: &'a Pending, position: &mut i32) {
-    let window_ms = i64::try_from(pending.unit.dedup_window.as_millis()).unwrap_or(i64::MAX);
+    let window_ms = window_ms(pending.unit.dedup_window);
     for (message, known) in pending.unit.messages.iter().zip(&pending.known) {
         if *known != Known::New {
             continue;

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::pending::Pending;
 use super::tables::Tables;
-use crate::broker::appender::columns::{add_message, add_traces};
+use crate::broker::appender::columns::{add_message, add_traces, window_ms};
 use crate::ids::{Offset, PartitionId};
 use crate::limits::{FLUSH_BYTES_MAX, FLUSH_MESSAGES_MAX, STEPS_PER_FLUSH_MAX};
 use crate::store::flush::{Flush, Report};
@@ -116,7 +116,7 @@ impl Plan {
             let mut places = places.iter();
             for unit in &step.units {
                 columns.partition(unit.partition_id);
-                let window_ms = i64::try_from(unit.dedup_window.as_millis()).unwrap_or(i64::MAX);
+                let window_ms = window_ms(unit.dedup_window);
                 for (message, (place, is_new)) in unit.messages.iter().zip(places.by_ref()) {
                     columns.message(unit.partition, *place);
                     if let (Some(transaction_id), true) = (message.transaction_id(), *is_new) {
@@ -137,7 +137,7 @@ impl Plan {
             for (pending, places) in self.steps.iter().zip(&layout.places) {
                 let mut places = places.iter();
                 for unit in &pending.step.units {
-                    let window_ms = i64::try_from(unit.dedup_window.as_millis()).unwrap_or(i64::MAX);
+                    let window_ms = window_ms(unit.dedup_window);
                     for (message, (place, is_new)) in unit.messages.iter().zip(places.by_ref()) {
                         match *place {
                             Place::Batch { batch: into, position } if *is_new && into == batch => {
