@@ -81,6 +81,8 @@ pub const FLUSH_STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 pub const READ_MESSAGES_MAX: u32 = 10_000;
 /// Bytes of one read, unless a single message is larger.
 pub const READ_BYTES_MAX: u64 = 8 << 20;
+/// Other traces that one message may name.
+pub const LINKS_MAX: usize = 16;
 /// Hops of one trace that a look-up returns.
 pub const TRACE_HOPS_MAX: usize = 10_000;
 /// Bytes of one trace that a look-up returns, unless a single message is larger.

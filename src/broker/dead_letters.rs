@@ -48,12 +48,19 @@ impl Broker {
         };
         let group = group.map(GroupName::as_str);
         let filter = DeadLetterFilter { topic_id, group, after, limit, bytes: READ_BYTES_MAX };
-        Ok(self.store.dead_letters_list(filter).await?)
+        let mut page = self.store.dead_letters_list(filter).await?;
+        for dead_letter in &mut page.dead_letters {
+            self.reader.name_causes(std::slice::from_mut(&mut dead_letter.message)).await?;
+        }
+        Ok(page)
     }
 
     /// One dead letter.
     pub async fn find_dead_letter(&self, id: DeadLetterId) -> Result<DeadLetter, DeadLetterError> {
-        self.store.dead_letters_find(id).await?.ok_or(DeadLetterError::Unknown { id })
+        let found = self.store.dead_letters_find(id).await?;
+        let mut dead_letter = found.ok_or(DeadLetterError::Unknown { id })?;
+        self.reader.name_causes(std::slice::from_mut(&mut dead_letter.message)).await?;
+        Ok(dead_letter)
     }
 
     /// Drops a dead letter for good.

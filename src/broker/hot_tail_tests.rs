@@ -15,6 +15,7 @@ fn messages(offsets: std::ops::Range<i64>, size: usize) -> Vec<Message> {
         published_at: Timestamp::UNIX_EPOCH,
         trace_id: TraceId(uuid::Uuid::nil()),
         cause: None,
+        origin: None,
         key: None,
         transaction_id: None,
         headers: None,

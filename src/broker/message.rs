@@ -7,17 +7,22 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use laneway_client::traceparent::{self, TraceparentError};
 
 use crate::ids::{Offset, TraceId};
-use crate::limits::{CONTENT_TYPE_CHARS_MAX, HEADERS_BYTES_MAX, KEY_BYTES_MAX, TRANSACTION_ID_CHARS_MAX};
+use crate::limits::{
+    CONTENT_TYPE_CHARS_MAX, HEADERS_BYTES_MAX, KEY_BYTES_MAX, LINKS_MAX, TRANSACTION_ID_CHARS_MAX,
+};
 pub use crate::store::messages::Cause;
-use crate::store::messages::Message;
+use crate::store::messages::{Message, Origin};
 
 /// A message that keeps every rule. Made by [`Draft::check`] only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMessage {
     pub(super) trace_id: TraceId,
     pub(super) cause: Option<Cause>,
+    pub(super) origin: Option<Arc<Origin>>,
+    pub(super) links: Vec<TraceId>,
     pub(super) key: Option<Bytes>,
     pub(super) transaction_id: Option<String>,
     pub(super) headers: Option<String>,
@@ -34,6 +39,7 @@ impl NewMessage {
             published_at,
             trace_id: self.trace_id,
             cause: self.cause,
+            origin: self.origin,
             key: self.key,
             transaction_id: self.transaction_id,
             headers: self.headers,
@@ -50,6 +56,10 @@ pub struct Draft {
     /// Absent: one is made.
     pub trace_id: Option<TraceId>,
     pub cause: Option<Cause>,
+    /// The names of its cause.
+    pub origin: Option<Arc<Origin>>,
+    /// Other traces that this one has to do with.
+    pub links: Vec<TraceId>,
     pub key: Option<Bytes>,
     pub transaction_id: Option<String>,
     pub headers: BTreeMap<String, String>,
@@ -77,6 +87,14 @@ pub enum InvalidMessage {
     ContentTypeTooLong { chars: usize },
     #[error("the trace id is all zero, which stands for no trace")]
     ZeroTrace,
+    #[error("the header traceparent: {0}")]
+    Traceparent(#[from] TraceparentError),
+    #[error("the header traceparent names another trace than trace_id")]
+    TwoTraces,
+    #[error("a message has at most {LINKS_MAX} links, this one has {links}")]
+    TooManyLinks { links: usize },
+    #[error("a link is all zero, which stands for no trace")]
+    ZeroLink,
 }
 
 impl InvalidMessage {
@@ -89,14 +107,27 @@ impl InvalidMessage {
             Self::TransactionIdTooLong { .. } => "transaction_id",
             Self::ContentTypeTooLong { .. } => "content_type",
             Self::Empty { field } | Self::Nul { field } => field,
-            Self::ZeroTrace => "trace_id",
+            Self::ZeroTrace | Self::TwoTraces => "trace_id",
+            Self::Traceparent(_) => "headers",
+            Self::TooManyLinks { .. } | Self::ZeroLink => "links",
         }
     }
 }
 
 impl Draft {
+    /// A message that carries a `traceparent` belongs to its trace.
+    pub fn join_traceparent(&mut self) -> Result<(), InvalidMessage> {
+        let Some(parent) = self.headers.get(traceparent::HEADER) else { return Ok(()) };
+        let trace_id = TraceId(traceparent::parse(parent)?);
+        match *self.trace_id.get_or_insert(trace_id) == trace_id {
+            true => Ok(()),
+            false => Err(InvalidMessage::TwoTraces),
+        }
+    }
+
     /// Checks every rule; nothing is written before all messages of a publish have passed.
-    pub fn check(self, payload_bytes_max: u32) -> Result<NewMessage, InvalidMessage> {
+    pub fn check(mut self, payload_bytes_max: u32) -> Result<NewMessage, InvalidMessage> {
+        self.join_traceparent()?;
         let bytes = self.payload.len();
         if bytes > payload_bytes_max as usize {
             return Err(InvalidMessage::PayloadTooLarge { bytes, max: payload_bytes_max });
@@ -107,11 +138,19 @@ impl Draft {
         if self.trace_id.is_some_and(|trace| trace.0.is_nil()) {
             return Err(InvalidMessage::ZeroTrace);
         }
+        if self.links.len() > LINKS_MAX {
+            return Err(InvalidMessage::TooManyLinks { links: self.links.len() });
+        }
+        if self.links.iter().any(|link| link.0.is_nil()) {
+            return Err(InvalidMessage::ZeroLink);
+        }
         check_transaction_id(self.transaction_id.as_deref())?;
         check_content_type(self.content_type.as_deref())?;
         Ok(NewMessage {
             trace_id: self.trace_id.unwrap_or_else(TraceId::generate),
             cause: self.cause,
+            origin: self.origin,
+            links: self.links,
             key: self.key,
             transaction_id: self.transaction_id,
             headers: headers_text(&self.headers)?,
@@ -200,6 +239,26 @@ mod tests {
         );
         assert_eq!(refused(|d| d.content_type = Some("x".repeat(256))).field(), "content_type");
         assert_eq!(refused(|d| d.trace_id = Some(TraceId(uuid::Uuid::nil()))), InvalidMessage::ZeroTrace);
+        assert_eq!(refused(|d| d.links = vec![TraceId::generate(); 17]).field(), "links");
+        assert_eq!(refused(|d| d.links = vec![TraceId(uuid::Uuid::nil())]), InvalidMessage::ZeroLink);
+        let parent = |text: &'static str| {
+            move |d: &mut Draft| drop(d.headers.insert(traceparent::HEADER.into(), text.into()))
+        };
+        assert_eq!(refused(parent("00-xyz")).field(), "headers");
+        let two = refused(|d| {
+            d.trace_id = Some(TraceId::generate());
+            parent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")(d);
+        });
+        assert_eq!(two, InvalidMessage::TwoTraces);
+    }
+
+    #[test]
+    fn a_traceparent_decides_the_trace_and_stays_a_header() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let headers = BTreeMap::from([(traceparent::HEADER.to_owned(), parent.to_owned())]);
+        let message = Draft { headers, ..Draft::default() }.check(100).unwrap();
+        assert_eq!(message.trace_id.0.simple().to_string(), "0af7651916cd43dd8448eb211c80319c");
+        assert!(message.headers.unwrap().contains(parent));
     }
 
     #[test]

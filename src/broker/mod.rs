@@ -5,6 +5,7 @@
 //! | `topics` | the topics that exist, remembered; making, growing and deleting them |
 //! | `message` | the rules that one message must keep |
 //! | `dead_letters` | what groups have given up: listed, published again, dropped |
+//! | `causes` | what led to a message: looked at before it is believed |
 //! | `publish` | routing messages to partitions, and cutting a publish into units |
 //! | `appender` | units in, one transaction per flush out |
 //! | `reader` | reading by offset, time and trace, across segments |
@@ -19,6 +20,7 @@
 
 pub mod announce;
 pub mod appender;
+pub mod causes;
 pub mod dead_letters;
 pub mod group_admin;
 pub mod groups;
@@ -118,7 +120,8 @@ impl Assembled {
         let hints = Hints::new();
         let topics = topics::Topics::new(store.clone());
         let reader = reader::Reader::new(store.clone());
-        let publisher = publish::Publisher::new(topics.clone(), handle.clone());
+        let causes = causes::Causes::new(topics.clone(), tails.clone(), reader.clone());
+        let publisher = publish::Publisher::new(topics.clone(), causes, handle.clone());
         let groups = groups::Groups::new(groups::Surroundings {
             store: store.clone(),
             appender: handle.clone(),

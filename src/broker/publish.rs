@@ -12,6 +12,7 @@ use rand::Rng as _;
 use tokio::sync::oneshot;
 
 use super::appender::{AppendError, AppendResult, AppenderHandle, ProducerRun, Unit};
+use super::causes::{CauseFault, Causes};
 use super::message::{Draft, InvalidMessage, NewMessage};
 use super::metrics::Metrics;
 use super::steps::StepUnit;
@@ -33,6 +34,8 @@ pub enum PublishError {
     PartitionOutOfRange { index: usize, topic: String, partition: u32, partitions: u32 },
     #[error("message {index}: {fault}")]
     Sequence { index: usize, fault: SequenceFault },
+    #[error("message {index}: {fault}")]
+    Cause { index: usize, fault: CauseFault },
     #[error(transparent)]
     Topic(#[from] TopicError),
 }
@@ -61,6 +64,8 @@ pub struct Addressed {
     pub partition: Option<u32>,
     /// Its number among those that the producer sends to its partition.
     pub sequence: Option<i64>,
+    /// The message that led to this one, as the producer names it.
+    pub cause: Option<laneway_client::Cause>,
     pub draft: Draft,
 }
 
@@ -145,6 +150,7 @@ impl SubmittedUnit {
 #[derive(Debug, Clone)]
 pub struct Publisher {
     topics: Topics,
+    causes: Causes,
     appender: AppenderHandle,
 }
 
@@ -157,8 +163,8 @@ struct Share {
 }
 
 impl Publisher {
-    pub fn new(topics: Topics, appender: AppenderHandle) -> Self {
-        Self { topics, appender }
+    pub fn new(topics: Topics, causes: Causes, appender: AppenderHandle) -> Self {
+        Self { topics, causes, appender }
     }
 
     /// Publishes messages, each to the partition given or the one its key or transaction id decides.
@@ -171,13 +177,13 @@ impl Publisher {
         Ok(self.submit(topic, producer_id, drafts).await?.messages().await)
     }
 
-    /// Hands the units of a publish to the appender, once its topic is known; only that may have to wait.
+    /// Hands the units of a publish to the appender, once its topic and its causes are known; only that may have to wait.
     /// Order: publishes whose `submit` returns one after the other are written in that order, partition by partition.
     pub async fn submit(
         &self,
         topic: &TopicName,
         producer_id: Option<ProducerId>,
-        drafts: Vec<Addressed>,
+        mut drafts: Vec<Addressed>,
     ) -> Result<Submitted, PublishError> {
         if drafts.is_empty() {
             return Err(PublishError::Empty);
@@ -185,6 +191,7 @@ impl Publisher {
         let messages = drafts.len();
         let name = topic;
         let topic = self.topics.find(name).await?;
+        self.causes.settle(&mut drafts).await?;
         let shares = share_out(&topic, producer_id, drafts)?;
         let submit = |(partition, share)| self.submit_unit(&topic, partition, producer_id, share);
         let units = shares.into_iter().map(submit).collect();
@@ -196,9 +203,10 @@ impl Publisher {
     pub async fn route(
         &self,
         topic: &TopicName,
-        drafts: Vec<Addressed>,
+        mut drafts: Vec<Addressed>,
     ) -> Result<Vec<StepUnit>, PublishError> {
         let topic = self.topics.find(topic).await?;
+        self.causes.settle(&mut drafts).await?;
         let unit = |(partition, share): (u32, Share)| StepUnit {
             partition_id: topic.partitions[partition as usize],
             partition,
@@ -238,7 +246,7 @@ fn share_out(
     let partitions = topic.partitions.len() as u32;
     let homeless = rand::rng().random_range(0..partitions);
     let mut shares: BTreeMap<u32, Share> = BTreeMap::new();
-    for (index, Addressed { partition, sequence, draft }) in drafts.into_iter().enumerate() {
+    for (index, Addressed { partition, sequence, cause: _, draft }) in drafts.into_iter().enumerate() {
         if let Some(partition) = partition.filter(|partition| *partition >= partitions) {
             let topic = topic.name.clone();
             return Err(PublishError::PartitionOutOfRange { index, topic, partition, partitions });

@@ -5,6 +5,7 @@
 //! Invariant: a reader never skips. It crosses into the next segment only after the last message of the one before,
 //! because a message of the next may be visible to a later statement while the end of this one was not to an earlier one.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use jiff::Timestamp;
 
 use crate::ids::{Offset, PartitionId, TraceId};
 use crate::limits::{CATALOGUE_PARTITIONS_MAX, TRACE_BYTES_MAX, TRACE_HOPS_MAX};
-use crate::store::messages::{Direction, Message, ReadLimit};
+use crate::store::messages::{Direction, Message, Origin, ReadLimit};
 use crate::store::segments::{Catalogue, Segment};
 use crate::store::timeline::Era;
 use crate::store::traces::Block;
@@ -41,6 +42,17 @@ pub struct Hop {
     pub message: Message,
 }
 
+/// What is known about a message of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It is stored, and belongs to this trace.
+    Stored(TraceId),
+    /// Retention has dropped it.
+    Dropped,
+    /// There is no such message yet.
+    NotYet,
+}
+
 /// Whether a trace has reached the bound of a look-up, so that later hops may be missing.
 pub fn is_cut(hops: &[Hop]) -> bool {
     hops.len() >= TRACE_HOPS_MAX || hops.iter().map(|hop| hop.message.bytes()).sum::<u64>() >= TRACE_BYTES_MAX
@@ -66,11 +78,13 @@ struct Remembered {
 pub struct Reader {
     store: Store,
     catalogues: Arc<DashMap<PartitionId, Remembered>>,
+    /// The names of partitions, which never change: ids are not used again.
+    origins: Arc<DashMap<PartitionId, Arc<Origin>>>,
 }
 
 impl Reader {
     pub fn new(store: Store) -> Self {
-        Self { store, catalogues: Arc::default() }
+        Self { store, catalogues: Arc::default(), origins: Arc::default() }
     }
 
     /// Messages from an offset on, in order. Empty: nothing there yet.
@@ -89,7 +103,10 @@ impl Reader {
                 continue; // a table of that name may be another one now
             }
             match (result, freshness) {
-                (Ok(Some(messages)), _) => return Ok(messages),
+                (Ok(Some(mut messages)), _) => {
+                    self.name_causes(&mut messages).await?;
+                    return Ok(messages);
+                }
                 (Ok(None), Freshness::JustRead) if from < catalogue.start_offset => {
                     return Err(ReadError::OutOfRange { start: catalogue.start_offset });
                 }
@@ -111,11 +128,82 @@ impl Reader {
             let mut freshness = Freshness::JustRead; // the newest segment is what it is about
             let catalogue = self.catalogue(partition_id, &mut freshness).await?;
             match self.read_backward(&catalogue, before, limit).await {
-                Ok(messages) => return Ok(messages),
+                Ok(mut messages) => {
+                    self.name_causes(&mut messages).await?;
+                    return Ok(messages);
+                }
                 Err(Error::TableGone { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// What is known about some messages of a partition.
+    pub async fn standings(
+        &self,
+        partition_id: PartitionId,
+        offsets: &[Offset],
+    ) -> Result<HashMap<Offset, Standing>, ReadError> {
+        let mut freshness = Freshness::Remembered;
+        loop {
+            let catalogue = self.catalogue(partition_id, &mut freshness).await?;
+            match (self.traces_in(&catalogue, offsets).await, freshness) {
+                (Ok(found), Freshness::Remembered) if found.len() < offsets.len() => {}
+                (Ok(found), _) => {
+                    let standing = |offset: &Offset| match found.get(offset) {
+                        Some(trace_id) => Standing::Stored(*trace_id),
+                        None if *offset < catalogue.start_offset => Standing::Dropped,
+                        None => Standing::NotYet,
+                    };
+                    return Ok(offsets.iter().map(|offset| (*offset, standing(offset))).collect());
+                }
+                (Err(Error::TableGone { .. }), _) => {}
+                (Err(error), _) => return Err(error.into()),
+            }
+            freshness = Freshness::JustRead; // look again
+        }
+    }
+
+    async fn traces_in(
+        &self,
+        catalogue: &Catalogue,
+        offsets: &[Offset],
+    ) -> Result<HashMap<Offset, TraceId>, Error> {
+        let mut found = HashMap::new();
+        for segment in &catalogue.segments {
+            let within = |offset: &&Offset| (segment.first_offset..segment.end_offset).contains(*offset);
+            let inside: Vec<i64> = offsets.iter().filter(within).map(|offset| offset.0).collect();
+            if !inside.is_empty() {
+                found.extend(self.store.segment_traces(segment.segment_id, &inside).await?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Where people find a partition; `None`: its topic is gone.
+    pub async fn origin(&self, partition_id: PartitionId) -> Result<Option<Arc<Origin>>, Error> {
+        if let Some(origin) = self.origins.get(&partition_id) {
+            return Ok(Some(origin.clone()));
+        }
+        let Some((topic, partition)) = self.store.partitions_name(partition_id).await? else {
+            return Ok(None);
+        };
+        if self.origins.len() >= CATALOGUE_PARTITIONS_MAX {
+            self.origins.clear();
+        }
+        let origin = Arc::new(Origin { topic, partition });
+        self.origins.insert(partition_id, origin.clone());
+        Ok(Some(origin))
+    }
+
+    /// Adds the names of causes.
+    pub async fn name_causes(&self, messages: &mut [Message]) -> Result<(), Error> {
+        for message in messages {
+            if let Some(cause) = message.cause {
+                message.origin = self.origin(cause.partition_id).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The first offset published at or after a moment; `None`: everything is older.
@@ -189,7 +277,9 @@ impl Reader {
             segment.first_offset < block.end_offset && block.first_offset < segment.end_offset
         };
         for segment in catalogue.segments.iter().filter(overlaps) {
-            let messages = self.store.segment_find_trace(segment.segment_id, block, trace_id, limit).await?;
+            let mut messages =
+                self.store.segment_find_trace(segment.segment_id, block, trace_id, limit).await?;
+            self.name_causes(&mut messages).await?;
             hops.extend(
                 messages.into_iter().map(|message| Hop { partition_id: block.partition_id, message }),
             );

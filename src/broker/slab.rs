@@ -92,6 +92,7 @@ fn record_of(message: &Message) -> RecordRef<'_> {
         offset: message.offset.0,
         published_at_us: message.published_at.as_microsecond(),
         trace_id: message.trace_id.0,
+        cause: message.cause_named(),
         key: message.key.as_deref(),
         transaction_id: message.transaction_id.as_deref(),
         headers: message.headers.as_deref(),

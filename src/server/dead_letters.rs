@@ -144,6 +144,7 @@ fn shown(dead_letter: dead_letters::DeadLetter) -> DeadLetter {
         attempts: dead_letter.attempts,
         reason: dead_letter.reason,
         dead_at: dead_letter.dead_at.to_string(),
+        cause: message.cause,
         published_at: message.published_at,
         trace_id: message.trace_id,
         key: message.key,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use laneway_client::message::{Encoding, MessageList, StoredMessage};
+use laneway_client::message::{Cause, Encoding, MessageList, StoredMessage};
 use laneway_client::openapi::{Moment, Position, Trace};
 use laneway_client::{ErrorCode, Problem, TopicName};
 use serde::Deserialize;
@@ -195,9 +195,15 @@ pub(super) async fn trace(
     Ok(Json(MessageList { messages, truncated }))
 }
 
+/// A cause as HTTP carries it.
+pub(super) fn cause((topic, partition, offset): (&str, u32, i64)) -> Cause {
+    Cause { topic: topic.to_owned(), partition, offset }
+}
+
 /// A message as HTTP carries it.
 pub(super) fn stored(topic: &str, partition: u32, message: Message) -> StoredMessage {
     let (encoding, payload) = Encoding::encode(&message.payload, message.content_type.as_deref());
+    let cause = message.cause_named().map(cause);
     let key = message.key.map(|key| Encoding::encode(&key, None));
     let headers = message.headers.as_deref().map(serde_json::from_str).and_then(Result::ok);
     StoredMessage {
@@ -206,6 +212,7 @@ pub(super) fn stored(topic: &str, partition: u32, message: Message) -> StoredMes
         offset: message.offset.0,
         published_at: message.published_at.to_string(),
         trace_id: message.trace_id.to_string(),
+        cause,
         key_encoding: key.as_ref().map(|(encoding, _)| *encoding).unwrap_or_default(),
         key: key.map(|(_, key)| key),
         transaction_id: message.transaction_id,

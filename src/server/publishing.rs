@@ -1,11 +1,13 @@
 //! Publishing over HTTP: many messages at once, or one.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::State;
 use laneway_client::message::{
     DecodeError, Encoding, PublishMessage, PublishRequest, PublishResponse, PublishResult,
 };
-use laneway_client::{ErrorCode, Problem, TopicName};
+use laneway_client::{ErrorCode, Problem, TopicName, traceparent};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -17,7 +19,7 @@ use super::problem::{Body, Failure, Path, Query, malformed};
 use super::topics::topic_name;
 use crate::broker::message::Draft;
 use crate::broker::publish::{Addressed, Placed, PublishError, Published};
-use crate::ids::ProducerId;
+use crate::ids::{ProducerId, TraceId};
 
 /// Publishes messages; those of one partition are stored all or none.
 #[utoipa::path(
@@ -118,19 +120,34 @@ fn draft(message: PublishMessage, within: &str) -> Result<Addressed, Failure> {
     });
     let payload = message.encoding.decode(&message.payload);
     let payload = payload.map_err(|error| undecoded(field("payload"), "encoding", error))?;
-    let trace_id = message.trace_id.as_deref().map(|id| trace_id(id, &field("trace_id"))).transpose()?;
+    let mut headers = message.headers;
+    let trace_id = match message.trace_id.as_deref() {
+        Some(text) => Some(given_trace(text, &field("trace_id"), &mut headers)?),
+        None => None,
+    };
+    let links = message.links.iter().enumerate();
+    let links = links.map(|(place, id)| self::trace_id(id, &field(&format!("links[{place}]"))));
     let is_json = message.encoding == Encoding::Json;
     let draft = Draft {
         trace_id,
         cause: None,
+        origin: None,
+        links: links.collect::<Result<_, _>>()?,
         key: key.transpose()?.map(Into::into),
         transaction_id: message.transaction_id,
-        headers: message.headers,
+        headers,
         content_type: message.content_type.or(is_json.then(|| "application/json".to_owned())),
         payload: payload.into(),
         producer: None,
     };
-    Ok(Addressed { partition: message.partition, sequence: message.sequence, draft })
+    Ok(Addressed { partition: message.partition, sequence: message.sequence, cause: message.cause, draft })
+}
+
+/// A trace id as a producer writes it. A `traceparent` becomes a header, so that its span is forwarded too.
+fn given_trace(text: &str, field: &str, headers: &mut BTreeMap<String, String>) -> Result<TraceId, Failure> {
+    let Ok(id) = traceparent::parse(text) else { return trace_id(text, field) };
+    headers.entry(traceparent::HEADER.to_owned()).or_insert_with(|| text.to_owned());
+    Ok(TraceId(id))
 }
 
 /// A value that does not stand for bytes in the way that its `declared_by` says.

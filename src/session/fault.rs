@@ -109,6 +109,9 @@ impl From<PublishError> for Refusal {
                 Self::new(ErrorCode::PartitionOutOfRange, detail)
                     .with_field(format!("messages[{index}].partition"))
             }
+            PublishError::Cause { index, .. } => {
+                Self::new(ErrorCode::InvalidCause, detail).with_field(format!("messages[{index}].cause"))
+            }
             PublishError::Sequence { index, .. } => {
                 Self::new(ErrorCode::InvalidMessage, detail).with_field(format!("messages[{index}].sequence"))
             }
@@ -126,7 +129,11 @@ fn rule_code(rule: &InvalidMessage) -> ErrorCode {
         InvalidMessage::Empty { .. }
         | InvalidMessage::Nul { .. }
         | InvalidMessage::ContentTypeTooLong { .. }
-        | InvalidMessage::ZeroTrace => ErrorCode::InvalidMessage,
+        | InvalidMessage::ZeroTrace
+        | InvalidMessage::Traceparent(_)
+        | InvalidMessage::TwoTraces
+        | InvalidMessage::TooManyLinks { .. }
+        | InvalidMessage::ZeroLink => ErrorCode::InvalidMessage,
     }
 }
 

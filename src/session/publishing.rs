@@ -111,6 +111,7 @@ pub(super) fn refusal(error: PublishError) -> Refusal {
         error @ (PublishError::Empty
         | PublishError::Invalid { .. }
         | PublishError::PartitionOutOfRange { .. }
+        | PublishError::Cause { .. }
         | PublishError::Sequence { .. }) => error.into(),
     }
 }
@@ -119,6 +120,8 @@ pub(super) fn addressed(message: NewMessage) -> Addressed {
     let draft = Draft {
         trace_id: message.trace_id.map(TraceId),
         cause: None,
+        origin: None,
+        links: message.links.into_iter().map(TraceId).collect(),
         key: message.key,
         transaction_id: message.transaction_id,
         headers: message.headers,
@@ -126,7 +129,7 @@ pub(super) fn addressed(message: NewMessage) -> Addressed {
         payload: message.payload,
         producer: None,
     };
-    Addressed { partition: message.partition, sequence: message.sequence, draft }
+    Addressed { partition: message.partition, sequence: message.sequence, cause: message.cause, draft }
 }
 
 async fn answered(id: u64, submitted: Submitted) -> BrokerFrame {

@@ -19,6 +19,7 @@ query!(BROKERS_ELDEST = "brokers_eldest"[]);
 query!(BROKERS_FORGET = "brokers_forget"[FLOAT8]);
 query!(LANES_LEAP = "lanes_leap"[UUID, INT8]);
 query!(LANES_ORPHAN = "lanes_orphan"[UUID_ARRAY]);
+query!(SESSIONS_LOCK_ORPHANED = "sessions_lock_orphaned"[UUID_ARRAY]);
 query!(SESSIONS_ORPHAN = "sessions_orphan"[UUID_ARRAY]);
 
 /// A buried broker is remembered this long, for people who ask what happened.
@@ -103,8 +104,10 @@ impl Connection {
     }
 }
 
-/// Order: lanes before sessions, so that the members of a group never vanish while a lane still names one.
+/// Order: sessions are locked before lanes, as by `sessions_take`, or the two would wait for each other while a client resumes
+/// elsewhere. Lanes go before sessions, so that the members of a group never vanish while a lane still names one.
 async fn orphan(transaction: &Connection, broker_ids: &[uuid::Uuid]) -> Result<(), Error> {
+    transaction.query(&SESSIONS_LOCK_ORPHANED, &[&broker_ids], Effect::Possible).await?;
     let mut groups: Vec<i64> = Vec::new();
     for query in [&LANES_ORPHAN, &SESSIONS_ORPHAN] {
         let rows = transaction.query(query, &[&broker_ids], Effect::Possible).await?;

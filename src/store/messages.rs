@@ -2,6 +2,8 @@
 //!
 //! Who finds the segment, and crosses from one to the next, is the broker's reader; here is one statement at a time.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -14,6 +16,7 @@ use crate::ids::{Offset, PartitionId, SegmentId, TraceId};
 query!(HEADS_FIND_TIME = "heads_find_time"[INT8, TIMESTAMPTZ]);
 template!(SEGMENT_READ = "segment_read"[INT8, INT8, INT8]);
 template!(SEGMENT_READ_BACK = "segment_read_back"[INT8, INT8, INT8]);
+template!(SEGMENT_TRACES = "segment_traces"[INT8_ARRAY]);
 template!(SEGMENT_FIND_TIME = "segment_find_time"[INT8, TIMESTAMPTZ]);
 
 /// A stored message; which partition it belongs to, the reader knows.
@@ -23,6 +26,8 @@ pub struct Message {
     pub published_at: Timestamp,
     pub trace_id: TraceId,
     pub cause: Option<Cause>,
+    /// Where people find its cause; the reader adds it. Absent with a cause: that topic is gone.
+    pub origin: Option<Arc<Origin>>,
     pub key: Option<Bytes>,
     pub transaction_id: Option<String>,
     /// A JSON object of strings, as text.
@@ -33,6 +38,12 @@ pub struct Message {
 }
 
 impl Message {
+    /// Topic, partition and offset of its cause.
+    pub fn cause_named(&self) -> Option<(&str, u32, i64)> {
+        let (cause, origin) = (self.cause?, self.origin.as_deref()?);
+        Some((&origin.topic, origin.partition, cause.offset.0))
+    }
+
     /// What it counts for in every sum of bytes.
     pub fn bytes(&self) -> u64 {
         let key = self.key.as_ref().map_or(0, Bytes::len);
@@ -45,6 +56,13 @@ impl Message {
 pub struct Cause {
     pub partition_id: PartitionId,
     pub offset: Offset,
+}
+
+/// A partition as people name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    pub topic: String,
+    pub partition: u32,
 }
 
 /// How much one read may return.
@@ -86,6 +104,17 @@ impl Store {
         Ok(rows.iter().map(message).collect())
     }
 
+    /// The traces of some messages of one segment, by offset; those that it does not hold are left out.
+    pub async fn segment_traces(
+        &self,
+        segment_id: SegmentId,
+        offsets: &[i64],
+    ) -> Result<Vec<(Offset, TraceId)>, Error> {
+        let connection = self.connection().await?;
+        let rows = connection.read(&SEGMENT_TRACES, &[("segment_id", segment_id.0)], &[&offsets]).await?;
+        Ok(rows.iter().map(|row| (Offset(row.get("offset")), TraceId(row.get("trace_id")))).collect())
+    }
+
     /// An offset below which everything in the partition is older than a moment; the answer is a few thousand further at most.
     pub async fn heads_find_time(&self, partition_id: PartitionId, at: Timestamp) -> Result<Offset, Error> {
         let connection = self.connection().await?;
@@ -119,6 +148,7 @@ pub(super) fn message(row: &Row) -> Message {
             partition_id: PartitionId(partition),
             offset: Offset(offset),
         }),
+        origin: None,
         key: row.get::<_, Option<&[u8]>>("key").map(Bytes::copy_from_slice),
         transaction_id: row.get("transaction_id"),
         headers: row.get("headers"),

@@ -58,6 +58,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     6 "0006_create_views",
     7 "0007_create_utilisation",
     8 "0008_create_steps",
+    9 "0009_create_traces",
 ];
 
 /// How the schema of a database stands to the migrations that this binary knows.

@@ -160,6 +160,7 @@ impl Peer {
             offset,
             published_at_us: 0,
             trace_id: uuid::Uuid::from_u128(9),
+            cause: None,
             key: None,
             transaction_id: None,
             headers: None,

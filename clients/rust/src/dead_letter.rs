@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::message::Encoding;
+use crate::message::{Cause, Encoding};
 
 /// A message that a group has given up.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -39,6 +39,9 @@ pub struct DeadLetter {
     /// The trace it belongs to.
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub trace_id: String,
+    /// The message that led to this one, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
     /// Its key, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Json, required = false))]

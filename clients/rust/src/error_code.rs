@@ -83,6 +83,8 @@ error_codes! {
     TransactionIdTooLong = "transaction_id_too_long", Refused, 422;
     /// A field holds a value that its rule refuses.
     InvalidMessage = "invalid_message", Refused, 422;
+    /// The message that is named as a cause does not exist yet, or belongs to another trace.
+    InvalidCause = "invalid_cause", Refused, 422;
     /// The producer left out a sequence number, so that order cannot be kept.
     SequenceGap = "sequence_gap", Refused, 409;
     /// The offset is below what retention has kept.

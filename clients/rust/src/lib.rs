@@ -10,6 +10,8 @@
 //! | [`group_api`] | groups, lanes and brokers as HTTP carries them |
 //! | [`message`] | messages as HTTP and JSON carry them |
 //! | [`dead_letter`] | messages that a group has given up |
+//! | [`trace`] | a trace as HTTP and the socket carry it: every hop, and what became of it |
+//! | [`traceparent`] | the header of W3C that carries a trace id |
 //! | [`routing`] | which partition a message belongs to: a pure function of the message |
 //! | [`tls`] | whom to believe behind `wss://` and `https://` |
 //! | [`wire`] | the frames of the socket, in both encodings: the only implementation of the protocol |
@@ -108,6 +110,8 @@ pub mod problem;
 pub mod routing;
 pub mod tls;
 pub mod topic;
+pub mod trace;
+pub mod traceparent;
 pub mod wire;
 
 pub use admin::Admin;
@@ -120,6 +124,7 @@ pub use client::run::{Handled, Stop};
 pub use client::{Client, Leftover};
 pub use error_code::{Class, ErrorCode};
 pub use group::GroupName;
+pub use message::Cause;
 pub use problem::Problem;
 pub use topic::TopicName;
 pub use wire::{NewMessage, Start};

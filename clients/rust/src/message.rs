@@ -81,6 +81,22 @@ fn quoted(text: &str) -> Box<RawValue> {
     serde_json::value::to_raw_value(text).expect("a string is always JSON")
 }
 
+/// The message that led to another one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Cause {
+    /// Its topic.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::topic::TopicName))]
+    pub topic: String,
+    /// The number of its partition.
+    #[cfg_attr(feature = "openapi", schema(maximum = 999))]
+    pub partition: u32,
+    /// Its position there.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
+    pub offset: i64,
+}
+
 /// One message to publish.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -105,10 +121,22 @@ pub struct PublishMessage {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 999))]
     pub partition: Option<u32>,
-    /// A UUID or 32 hexadecimal digits; absent: the broker makes one.
+    /// A UUID, 32 hexadecimal digits or a W3C `traceparent`. Absent: that of the header `traceparent`, else of the cause; else
+    /// the broker makes one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Trace>))]
     pub trace_id: Option<String>,
+    /// The message that led to this one; it belongs to the same trace.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::wire::strict_optional"
+    )]
+    pub cause: Option<Cause>,
+    /// Other traces that this one has to do with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<crate::openapi::Trace>, required = false, max_items = 16))]
+    pub links: Vec<String>,
     /// Names the message: a second one with the same id is not stored within the topic's window.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255, pattern = r"^[^\u0000]+$"))]
@@ -187,6 +215,9 @@ pub struct StoredMessage {
     /// The trace it belongs to.
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub trace_id: String,
+    /// The message that led to this one, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
     /// Its key, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Json, required = false))]

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::error::Error;
 use super::inbox::{Charge, Inbox, Place, Queued, Urgency};
+use crate::message::Cause;
 use crate::wire::GroupSettings;
 
 /// Who waits for an ack to be committed.
@@ -128,6 +129,8 @@ pub struct Delivery {
     pub published_at: Timestamp,
     /// The trace it belongs to.
     pub trace_id: Uuid,
+    /// The message that led to this one, if it has one.
+    pub cause: Option<Cause>,
     /// Its key, if it has one.
     pub key: Option<Bytes>,
     /// Its transaction id, if it has one.
@@ -155,6 +158,7 @@ impl Delivery {
             published_at: Timestamp::from_microsecond(record.published_at_us)
                 .unwrap_or(Timestamp::UNIX_EPOCH),
             trace_id: record.trace_id,
+            cause: record.cause,
             key: record.key,
             transaction_id: record.transaction_id,
             headers: record.headers.unwrap_or_default(),

@@ -12,6 +12,7 @@ fn record(offset: i64) -> Record {
         offset,
         published_at_us: 0,
         trace_id: Uuid::nil(),
+        cause: None,
         key: None,
         transaction_id: None,
         headers: None,

@@ -15,11 +15,11 @@ use super::bounds::{FRAME_DEPTH_MAX, PUBLISH_MESSAGES_MAX};
 use super::broker_frames::Batch;
 use super::client_frames::Publish;
 use super::frame_error::FrameError;
-use super::members::{Current, Members, Strict};
+use super::members::{self, Current, Members, Strict};
 use super::new_message;
 use super::record::Record;
 use super::{Envelope, Tagged, blame, depth, too_deep, too_many_messages};
-use crate::message::{Encoding, PublishMessage};
+use crate::message::{Cause, Encoding, PublishMessage};
 
 /// What is read of every frame first.
 #[derive(Deserialize)]
@@ -143,6 +143,8 @@ struct RecordIn<'a> {
     offset: i64,
     published_at: String,
     trace_id: String,
+    #[serde(default, deserialize_with = "members::optional")]
+    cause: Option<Cause>,
     #[serde(borrow)]
     key: Option<&'a RawValue>,
     #[serde(default)]
@@ -176,6 +178,7 @@ fn record(index: usize, record: RecordIn<'_>) -> Result<Record, FrameError> {
         offset: record.offset,
         published_at_us: published_at.as_microsecond(),
         trace_id: new_message::trace_id(&record.trace_id, &field("trace_id"))?,
+        cause: record.cause,
         key: key.map(Into::into),
         transaction_id: record.transaction_id,
         headers: record.headers,

@@ -41,7 +41,7 @@ pub(super) fn required<'de, D: Deserializer<'de>, T: Deserialize<'de>>(inner: D)
 }
 
 /// For `deserialize_with`: a struct inside a frame that may be left out.
-pub(super) fn optional<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(crate) fn optional<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     inner: D,
 ) -> Result<Option<T>, D::Error> {
     Ok(Option::<Strict<T>>::deserialize(inner)?.map(|Strict(value)| value))

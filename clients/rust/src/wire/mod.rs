@@ -50,6 +50,7 @@ pub use transact::{Placed, StepPublish, Transact, Transacted};
 
 use crate::error_code::ErrorCode;
 use members::Current;
+pub(crate) use members::optional as strict_optional;
 
 /// How frames are written, agreed on by the upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -237,6 +238,7 @@ impl Subprotocol {
             offset: record.offset,
             published_at_us: record.published_at_us,
             trace_id: record.trace_id,
+            cause: record.cause.as_ref().map(|cause| (cause.topic.as_str(), cause.partition, cause.offset)),
             key: record.key.as_deref(),
             transaction_id: record.transaction_id.as_deref(),
             headers: headers.as_deref(),

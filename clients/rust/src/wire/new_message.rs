@@ -11,12 +11,15 @@ use super::bounds::JSON_PAYLOAD_DEPTH_MAX;
 use super::depth;
 use super::frame_error::FrameError;
 use super::pack::{self, Expected, Reader};
-use crate::message::{DecodeError, Encoding, PublishMessage};
+use crate::message::{Cause, DecodeError, Encoding, PublishMessage};
+use crate::traceparent;
 
 /// Version of the MessagePack array, its first element.
 const VERSION: i64 = 1;
-/// Elements of the array.
-const SLOTS: u32 = 9;
+/// Elements of the array as it is written.
+const SLOTS: u32 = 11;
+/// Elements that an array has at least: its last two may be left out.
+const SLOTS_MIN: u32 = 9;
 
 /// One message to publish.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -27,8 +30,12 @@ pub struct NewMessage {
     pub key: Option<Bytes>,
     /// Explicit partition; wins over the key.
     pub partition: Option<u32>,
-    /// The trace it belongs to; absent: the broker makes one.
+    /// The trace it belongs to. Absent: that of the header `traceparent`, else of the cause; else the broker makes one.
     pub trace_id: Option<Uuid>,
+    /// The message that led to this one; it belongs to the same trace.
+    pub cause: Option<Cause>,
+    /// Other traces that this one has to do with.
+    pub links: Vec<Uuid>,
     /// Names the message: a second one with the same id is not stored within the topic's window.
     pub transaction_id: Option<String>,
     /// Free text by name.
@@ -59,6 +66,8 @@ pub(super) fn to_json(message: &NewMessage) -> PublishMessage {
         key: key.map(|(_, key)| key),
         partition: message.partition,
         trace_id: message.trace_id.map(|id| id.to_string()),
+        cause: message.cause.clone(),
+        links: message.links.iter().map(Uuid::to_string).collect(),
         transaction_id: message.transaction_id.clone(),
         headers: message.headers.clone(),
         content_type: message.content_type.clone(),
@@ -73,15 +82,24 @@ pub(super) fn from_json(index: usize, message: PublishMessage) -> Result<NewMess
     let key = key.map_err(|error| undecoded(field("key"), "key_encoding", error))?;
     let payload = message.encoding.decode(&message.payload);
     let payload = payload.map_err(|error| undecoded(field("payload"), "encoding", error))?;
-    let trace_id = message.trace_id.as_deref().map(|id| trace_id(id, &field("trace_id"))).transpose()?;
+    let mut headers = message.headers;
+    let trace_id = match message.trace_id.as_deref() {
+        Some(text) => Some(given_trace(text, &field("trace_id"), &mut headers)?),
+        None => None,
+    };
+    let links = message.links.iter().enumerate();
+    let links = links.map(|(place, id)| self::trace_id(id, &field(&format!("links[{place}]"))));
+    let links = links.collect::<Result<_, _>>()?;
     let is_json = message.encoding == Encoding::Json;
     Ok(NewMessage {
         payload: payload.into(),
         key: key.map(Into::into),
         partition: message.partition,
         trace_id,
+        cause: message.cause,
+        links,
         transaction_id: message.transaction_id,
-        headers: message.headers,
+        headers,
         content_type: message.content_type.or(is_json.then(|| "application/json".to_owned())),
         sequence: message.sequence,
     })
@@ -95,6 +113,17 @@ pub(super) fn undecoded(field: String, declared_by: &str, error: DecodeError) ->
         DecodeError::NotBase64 => String::new(),
     };
     FrameError::malformed(format!("{field}: {error}{advice}")).with_field(field)
+}
+
+/// A trace id as a producer writes it. A `traceparent` becomes a header, so that its span is forwarded too.
+fn given_trace(text: &str, field: &str, headers: &mut BTreeMap<String, String>) -> Result<Uuid, FrameError> {
+    match traceparent::parse(text) {
+        Ok(trace_id) => {
+            headers.entry(traceparent::HEADER.to_owned()).or_insert_with(|| text.to_owned());
+            Ok(trace_id)
+        }
+        Err(_) => trace_id(text, field),
+    }
 }
 
 /// A trace id as JSON carries it.
@@ -117,6 +146,33 @@ pub(super) fn write(message: &NewMessage, out: &mut Vec<u8>) {
     pack::optional(out, (!message.headers.is_empty()).then_some(&message.headers), pack::text_map);
     pack::optional(out, message.content_type.as_deref(), pack::text);
     pack::optional(out, message.sequence, pack::int);
+    pack::optional(out, message.cause.as_ref(), |out, cause| {
+        write_cause(out, &cause.topic, cause.partition, cause.offset);
+    });
+    pack::optional(out, (!message.links.is_empty()).then_some(&message.links), |out, links| {
+        pack::array(out, links.len());
+        links.iter().for_each(|link| pack::bin(out, link.as_bytes()));
+    });
+}
+
+/// A cause as MessagePack carries it: `[topic, partition, offset]`.
+pub(super) fn write_cause(out: &mut Vec<u8>, topic: &str, partition: u32, offset: i64) {
+    pack::array(out, 3);
+    pack::text(out, topic);
+    pack::uint(out, partition.into());
+    pack::int(out, offset);
+}
+
+/// Reads what [`write_cause`] has written.
+pub(super) fn read_cause(reader: &mut Reader<'_>) -> Result<Cause, Expected> {
+    match reader.array()? {
+        3 => Ok(Cause { topic: reader.string()?, partition: reader.u32()?, offset: reader.int()? }),
+        _ => Err(Expected("an array of topic, partition and offset")),
+    }
+}
+
+fn read_links(reader: &mut Reader<'_>) -> Result<Vec<Uuid>, Expected> {
+    (0..reader.array()?).map(|_| reader.uuid()).collect()
 }
 
 /// Reads the MessagePack array. Payload and key are slices of the frame. An error comes with the slot at fault.
@@ -124,10 +180,10 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<NewMessage, (&'static str,
     let slot = |name| move |expected| (name, expected);
     let slots = reader.array().map_err(slot(""))?;
     let version = reader.int().map_err(slot("version"))?;
-    if (version, slots) != (VERSION, SLOTS) {
-        return Err(("version", Expected("an array of 9 elements that begins with 1")));
+    if version != VERSION || (slots != SLOTS && slots != SLOTS_MIN) {
+        return Err(("version", Expected("an array of 9 or 11 elements that begins with 1")));
     }
-    Ok(NewMessage {
+    let mut message = NewMessage {
         payload: reader.bytes().map_err(slot("payload"))?,
         key: reader.optional(Reader::bytes).map_err(slot("key"))?,
         partition: reader.optional(Reader::u32).map_err(slot("partition"))?,
@@ -136,5 +192,11 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<NewMessage, (&'static str,
         headers: reader.optional(Reader::text_map).map_err(slot("headers"))?.unwrap_or_default(),
         content_type: reader.optional(Reader::string).map_err(slot("content_type"))?,
         sequence: reader.optional(Reader::int).map_err(slot("sequence"))?,
-    })
+        ..NewMessage::default()
+    };
+    if slots == SLOTS {
+        message.cause = reader.optional(read_cause).map_err(slot("cause"))?;
+        message.links = reader.optional(read_links).map_err(slot("links"))?.unwrap_or_default();
+    }
+    Ok(message)
 }

@@ -14,9 +14,9 @@ use serde::de::{MapAccess, Visitor};
 use uuid::Uuid;
 
 use super::Subprotocol;
-use super::new_message::payload_value;
+use super::new_message::{payload_value, read_cause, write_cause};
 use super::pack::{self, Expected, Reader};
-use crate::message::Encoding;
+use crate::message::{Cause, Encoding};
 
 /// Version of the MessagePack array, its first element.
 const VERSION: i64 = 1;
@@ -32,6 +32,8 @@ pub struct Record {
     pub published_at_us: i64,
     /// The trace it belongs to.
     pub trace_id: Uuid,
+    /// The message that led to this one, if it has one.
+    pub cause: Option<Cause>,
     /// Its key, if it has one.
     pub key: Option<Bytes>,
     /// Its transaction id, if it has one.
@@ -53,6 +55,8 @@ pub struct RecordRef<'a> {
     pub published_at_us: i64,
     /// The trace it belongs to.
     pub trace_id: Uuid,
+    /// The message that led to this one, if it has one: topic, partition, offset.
+    pub cause: Option<(&'a str, u32, i64)>,
     /// Its key, if it has one.
     pub key: Option<&'a [u8]>,
     /// Its transaction id, if it has one.
@@ -72,7 +76,9 @@ pub fn encode_msgpack(record: &RecordRef<'_>, out: &mut Vec<u8>) {
     pack::int(out, record.offset);
     pack::int(out, record.published_at_us);
     pack::bin(out, record.trace_id.as_bytes());
-    pack::nil(out); // the cause, once messages have one
+    pack::optional(out, record.cause, |out, (topic, partition, offset)| {
+        write_cause(out, topic, partition, offset);
+    });
     pack::optional(out, record.key, pack::bin);
     pack::optional(out, record.transaction_id, pack::text);
     pack::optional(out, record.headers.and_then(pairs), |out, Pairs(pairs)| {
@@ -95,6 +101,10 @@ pub fn encode_json(record: &RecordRef<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(br#"","trace_id":""#);
     out.extend_from_slice(record.trace_id.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes());
     out.push(b'"');
+    if let Some((topic, partition, offset)) = record.cause {
+        let cause = format!(r#"{{"topic":{},"partition":{partition},"offset":{offset}}}"#, quoted(topic));
+        member(out, "cause", &cause);
+    }
     if let Some(key) = record.key {
         let (encoding, key) = Encoding::encode(key, None);
         member(out, "key", key.get());
@@ -266,11 +276,11 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<Record, (&'static str, Exp
     let offset = reader.int().map_err(slot("offset"))?;
     let published_at_us = reader.int().map_err(slot("published_at"))?;
     let trace_id = reader.uuid().map_err(slot("trace_id"))?;
-    reader.skip().map_err(|_| ("cause", Expected("a value")))?;
     Ok(Record {
         offset,
         published_at_us,
         trace_id,
+        cause: reader.optional(read_cause).map_err(slot("cause"))?,
         key: reader.optional(Reader::bytes).map_err(slot("key"))?,
         transaction_id: reader.optional(Reader::string).map_err(slot("transaction_id"))?,
         headers: reader.optional(Reader::text_map).map_err(slot("headers"))?,

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
+use crate::message::Cause;
 
 fn bytes() -> impl Strategy<Value = Bytes> {
     prop_oneof![
@@ -30,12 +31,19 @@ fn headers() -> impl Strategy<Value = BTreeMap<String, String>> {
 }
 
 prop_compose! {
+    fn cause()(topic in any::<String>(), partition in any::<u32>(), offset in any::<i64>()) -> Cause {
+        Cause { topic, partition, offset }
+    }
+}
+
+prop_compose! {
     fn new_message()(
         payload in bytes(), key in prop::option::of(bytes()), partition in any::<Option<u32>>(),
         trace_id in prop::option::of(uuid()), transaction_id in any::<Option<String>>(), headers in headers(),
-        content_type in content_type(), sequence in any::<Option<i64>>(),
+        content_type in content_type(), sequence in any::<Option<i64>>(), cause in prop::option::of(cause()),
+        links in prop::collection::vec(uuid(), 0..3),
     ) -> NewMessage {
-        NewMessage { payload, key, partition, trace_id, transaction_id, headers, content_type, sequence }
+        NewMessage { payload, key, partition, trace_id, cause, links, transaction_id, headers, content_type, sequence }
     }
 }
 
@@ -45,8 +53,9 @@ prop_compose! {
         offset in any::<i64>(), published_at_us in -377_000_000_000_000_000_i64..253_000_000_000_000_000,
         trace_id in uuid(), key in prop::option::of(bytes()), transaction_id in any::<Option<String>>(),
         headers in prop::option::of(headers()), content_type in content_type(), payload in bytes(),
+        cause in prop::option::of(cause()),
     ) -> Record {
-        Record { offset, published_at_us, trace_id, key, transaction_id, headers, content_type, payload }
+        Record { offset, published_at_us, trace_id, cause, key, transaction_id, headers, content_type, payload }
     }
 }
 
@@ -299,6 +308,7 @@ fn headers_that_are_no_object_of_strings_are_left_out_of_both_encodings() {
             offset: 1,
             published_at_us: 0,
             trace_id: Uuid::nil(),
+            cause: None,
             key: None,
             transaction_id: None,
             headers: Some(headers),
