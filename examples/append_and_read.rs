@@ -43,7 +43,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for message in broker.reader.read(partition_id, Offset::ZERO, limit).await? {
         println!("  offset {}: {}", message.offset, String::from_utf8_lossy(&message.payload));
     }
-    println!("trace {trace} has {} hops", broker.reader.trace(trace).await?.len());
+    println!(
+        "trace {trace} has {} hops",
+        broker.reader.trace(trace, laneway::store::traces::Payloads::Read).await?.len()
+    );
 
     drop(broker); // the last handle: the appenders write what they hold and end
     running.stop(SHUTDOWN_TIMEOUT).await;

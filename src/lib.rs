@@ -15,16 +15,18 @@
 //! | [`tasks`] | periodic chores: upkeep, retention |
 //! | [`doctor`] | what is wrong with a database and a broker, and what to do |
 //! | [`top`] | a screen of what goes on |
+//! | [`drawing`] | a trace as lines of text |
 //! | [`bench`] | measurements, as ratios to the raw insert |
 //! | [`verify`] | a cluster under faults, and a checker per promise |
 //! | [`ids`], [`limits`] | identities and positions; every bound, with its reason |
-//! | [`telemetry`] | logs |
+//! | [`telemetry`] | logs, and spans for OpenTelemetry |
 
 pub mod bench;
 pub mod broker;
 pub mod cli;
 pub mod config;
 pub mod doctor;
+pub mod drawing;
 pub mod ids;
 pub mod limits;
 pub mod postgres;

@@ -81,8 +81,26 @@ pub const FLUSH_STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 pub const READ_MESSAGES_MAX: u32 = 10_000;
 /// Bytes of one read, unless a single message is larger.
 pub const READ_BYTES_MAX: u64 = 8 << 20;
+/// Messages of a partition that one page of a search looks at: a fraction of a second of the database.
+pub const SEARCH_MESSAGES_MAX: i64 = 200_000;
+/// Messages that one page of a search holds.
+pub const SEARCH_PAGE_MAX: u32 = 1_000;
+/// Watches that one broker runs: each of them reads its traces again and again.
+pub const WATCHES_MAX: usize = 32;
+/// Between two looks of a watch: what people take for at once.
+pub const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+/// Hops that one frame of a watch tells of.
+pub const WATCH_HOPS_MAX: usize = 100;
+/// Traces of a topic that one watch follows at a time.
+pub const WATCH_TRACES_MAX: usize = 16;
+/// Looks after which a trace of a topic in which nothing happens is let go.
+pub const WATCH_QUIET_LOOKS: u32 = 50;
+/// Messages of a partition that one look takes in.
+pub const WATCH_MESSAGES_MAX: i64 = 100;
 /// Other traces that one message may name.
 pub const LINKS_MAX: usize = 16;
+/// Other traces that a trace is shown with, each way.
+pub const TRACE_LINKS_MAX: usize = 1_000;
 /// Hops of one trace that a look-up returns.
 pub const TRACE_HOPS_MAX: usize = 10_000;
 /// Bytes of one trace that a look-up returns, unless a single message is larger.

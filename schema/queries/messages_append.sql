@@ -8,6 +8,7 @@
 --           $21 cause_offset bigint[], $22 key bytea[], $23 transaction_id text[], $24 headers text[],
 --           $25 content_type text[], $26 payload bytea[], $27 producer text[]
 -- traces:   $28 first integer[], $29 last integer[] (of each batch, in) $30 traces bigint[]
+-- links:    $31 batch integer[], $32 position integer[], $33 trace_id uuid[], $34 linked_trace_id uuid[]
 -- `batch` counts from 1 in the order of $1. Optional message columns that the whole flush leaves empty are empty arrays.
 -- Rows: 'stored' per batch written; 'sequence' per check that did not fit; 'repeated' per transaction id known.
 -- A batch with neither was not locked. A batch with a misfit is not written: the appender takes it out and comes back.
@@ -115,6 +116,13 @@ ids AS (
     SELECT clean.partition_id, i.transaction_id, clean.first_offset + i.position, clean.published_at
     FROM unnest($13::integer[], $14::integer[], $15::text[]) AS i (batch, position, transaction_id)
     JOIN clean ON clean.batch = i.batch
+),
+links AS (
+    INSERT INTO laneway.trace_link (linked_trace_id, trace_id, partition_id, "offset")
+    SELECT l.linked_trace_id, l.trace_id, clean.partition_id, clean.first_offset + l.position
+    FROM unnest($31::integer[], $32::integer[], $33::uuid[], $34::uuid[]) AS l (batch, position, trace_id, linked_trace_id)
+    JOIN clean ON clean.batch = l.batch
+    ON CONFLICT DO NOTHING -- a message names the same trace twice
 )
 SELECT 'stored' AS kind, batch::integer AS batch, first_offset AS place, messages::bigint AS number, published_at FROM clean
 UNION ALL

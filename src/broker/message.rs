@@ -15,6 +15,7 @@ use crate::limits::{
 };
 pub use crate::store::messages::Cause;
 use crate::store::messages::{Message, Origin};
+use crate::telemetry::spans::Seed;
 
 /// A message that keeps every rule. Made by [`Draft::check`] only.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -203,6 +204,12 @@ impl NewMessage {
         self.payload.len()
             + self.key.as_ref().map_or(0, Bytes::len)
             + self.headers.as_ref().map_or(0, String::len)
+    }
+
+    /// Whose span its publish continues.
+    pub fn seed(&self) -> Seed {
+        let cause = self.cause.map(|cause| (cause.partition_id, cause.offset));
+        Seed::new(self.trace_id, self.headers.as_deref(), cause)
     }
 
     /// The id that names it, if it has one.

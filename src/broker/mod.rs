@@ -9,6 +9,7 @@
 //! | `publish` | routing messages to partitions, and cutting a publish into units |
 //! | `appender` | units in, one transaction per flush out |
 //! | `reader` | reading by offset, time and trace, across segments |
+//! | `search` | messages by key, transaction id and time |
 //! | `hot_tail`, `slab`, `announce` | the newest messages in memory; growth told to and heard from other brokers |
 //! | `lease` | the broker's own right to deliver |
 //! | `steps` | acks and publishes of pipelines, together |
@@ -16,6 +17,8 @@
 //! | `group_admin` | groups and lanes for operators: looked at, altered, moved, deleted |
 //! | `outbox` | what waits for one socket |
 //! | `metrics`, `lag` | what is counted; how far groups are behind |
+//! | `traces` | a trace as a tree, with what each group has made of it |
+//! | `watching` | what happens to traces, told as it happens |
 //! | `tailing`, `marks` | reading along without a group; finding one's place after a failover |
 
 pub mod announce;
@@ -33,10 +36,13 @@ pub mod metrics;
 pub mod outbox;
 pub mod publish;
 pub mod reader;
+pub mod search;
 pub mod slab;
 pub mod steps;
 pub mod tailing;
 pub mod topics;
+pub mod traces;
+pub mod watching;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +57,7 @@ use crate::store::listen::Hints;
 use crate::store::sessions::Membership;
 use crate::store::{Error, Store};
 use crate::tasks;
+use crate::telemetry::spans::Spans;
 
 /// What a broker is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,10 +82,13 @@ pub struct Broker {
     pub publisher: publish::Publisher,
     pub appender: appender::AppenderHandle,
     pub reader: reader::Reader,
+    pub traces: traces::Traces,
+    pub search: search::Search,
     pub tails: hot_tail::HotTails,
     pub lease: lease::Lease,
     pub groups: groups::Groups,
     pub steps: steps::StepsHandle,
+    pub spans: Spans,
     pub metrics: Arc<metrics::Metrics>,
 }
 
@@ -108,7 +118,7 @@ pub struct Assembled {
 
 impl Assembled {
     /// Puts the parts together and starts the appenders, on a store whose schema is up to date.
-    pub fn new(store: Store, settings: BrokerSettings) -> Self {
+    pub fn new(store: Store, settings: BrokerSettings, spans: Spans) -> Self {
         let timelines = store.timelines().clone();
         let tails = hot_tail::HotTails::new(timelines.clone());
         let (announcer, announcing) = announce::announcer(tails.clone());
@@ -121,7 +131,7 @@ impl Assembled {
         let topics = topics::Topics::new(store.clone());
         let reader = reader::Reader::new(store.clone());
         let causes = causes::Causes::new(topics.clone(), tails.clone(), reader.clone());
-        let publisher = publish::Publisher::new(topics.clone(), causes, handle.clone());
+        let publisher = publish::Publisher::new(topics.clone(), causes, handle.clone(), spans.clone());
         let groups = groups::Groups::new(groups::Surroundings {
             store: store.clone(),
             appender: handle.clone(),
@@ -136,8 +146,23 @@ impl Assembled {
             metrics: metrics.clone(),
         });
         let appender = handle;
-        let broker =
-            Broker { metrics, store, topics, publisher, appender, reader, tails, lease, groups, steps };
+        let traces = traces::Traces::new(store.clone(), reader.clone());
+        let search = search::Search::new(store.clone(), topics.clone(), reader.clone());
+        let broker = Broker {
+            metrics,
+            store,
+            topics,
+            publisher,
+            appender,
+            reader,
+            traces,
+            search,
+            tails,
+            lease,
+            groups,
+            steps,
+            spans,
+        };
         let appenders = tasks.into_iter().chain([stepping]).collect();
         Self { broker, appenders, chores, announcer, announcing, keeper, hints, settings }
     }
@@ -179,7 +204,12 @@ impl Assembled {
 impl Broker {
     /// Starts a broker with everything that belongs to it.
     pub fn start(store: Store, settings: BrokerSettings) -> (Self, Running) {
-        Assembled::new(store, settings).run()
+        Self::start_with(store, settings, Spans::default())
+    }
+
+    /// As [`Broker::start`], and tells of what happens to messages.
+    pub fn start_with(store: Store, settings: BrokerSettings, spans: Spans) -> (Self, Running) {
+        Assembled::new(store, settings, spans).run()
     }
 
     /// Takes a session over that has come from another broker; `None`: it is not known, or its token is wrong.

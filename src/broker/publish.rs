@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use futures_util::future::join_all;
 use laneway_client::TopicName;
@@ -17,9 +18,10 @@ use super::message::{Draft, InvalidMessage, NewMessage};
 use super::metrics::Metrics;
 use super::steps::StepUnit;
 use super::topics::{TopicError, Topics};
-use crate::ids::{Offset, ProducerId, Sequence};
+use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
 use crate::limits::SEQUENCE_MAX;
 use crate::store::topics::Topic;
+use crate::telemetry::spans::{Seed, Span, SpanKind, Spans, publish_span};
 
 /// Why nothing of a publish was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -99,6 +101,8 @@ pub struct PublishedUnit {
 #[derive(Debug)]
 pub struct Submitted {
     metrics: Arc<Metrics>,
+    spans: Spans,
+    submitted_at: SystemTime,
     topics: Topics,
     topic: TopicName,
     messages: usize,
@@ -107,6 +111,9 @@ pub struct Submitted {
 
 #[derive(Debug)]
 struct SubmittedUnit {
+    partition_id: PartitionId,
+    /// Of its messages, if anybody wants spans.
+    seeds: Vec<Seed>,
     partition: u32,
     indexes: Vec<usize>,
     answer: Result<oneshot::Receiver<AppendResult>, AppendError>,
@@ -114,8 +121,15 @@ struct SubmittedUnit {
 
 impl Submitted {
     /// Waits until every unit is written or refused; one result per partition.
-    pub async fn units(self) -> Vec<PublishedUnit> {
-        let units = join_all(self.units.into_iter().map(SubmittedUnit::answered)).await;
+    pub async fn units(mut self) -> Vec<PublishedUnit> {
+        let mut seeds = Vec::new();
+        for unit in &mut self.units {
+            seeds.push((unit.partition_id, std::mem::take(&mut unit.seeds)));
+        }
+        let units = join_all(std::mem::take(&mut self.units).into_iter().map(SubmittedUnit::answered)).await;
+        for ((partition_id, seeds), unit) in seeds.iter().zip(&units) {
+            self.span(*partition_id, seeds, unit);
+        }
         for error in units.iter().filter_map(|unit| unit.result.as_ref().err()) {
             self.metrics.on_publish_failure(error.kind());
         }
@@ -125,6 +139,19 @@ impl Submitted {
         units
     }
 
+    /// Tells of what is new.
+    fn span(&self, partition_id: PartitionId, seeds: &[Seed], unit: &PublishedUnit) {
+        let Ok(receipt) = &unit.result else { return };
+        let offsets = receipt.offsets(unit.indexes.len());
+        for (place, (seed, offset)) in seeds.iter().zip(offsets).enumerate() {
+            let is_new = !receipt.duplicates.iter().any(|duplicate| duplicate.index == place);
+            if let (Some(offset), true) = (offset, is_new) {
+                let place = (partition_id, unit.partition, offset);
+                self.spans.record(published_span(*seed, place, self.topic.as_str(), self.submitted_at));
+            }
+        }
+    }
+
     /// The same, message by message.
     pub async fn messages(self) -> Vec<Published> {
         let mut published: Vec<Option<Published>> = vec![None; self.messages];
@@ -132,6 +159,27 @@ impl Submitted {
             place(&mut published, unit.partition, &unit.indexes, unit.result);
         }
         published.into_iter().flatten().collect()
+    }
+}
+
+/// The span of a message that was stored just now.
+pub fn published_span(
+    seed: Seed,
+    (partition_id, partition, offset): (PartitionId, u32, Offset),
+    topic: &str,
+    started_at: SystemTime,
+) -> Span {
+    Span {
+        kind: SpanKind::Publish,
+        trace_id: seed.trace_id,
+        span_id: publish_span(seed.trace_id, partition_id, offset),
+        parent_id: seed.parent_id,
+        started_at,
+        ended_at: SystemTime::now(),
+        topic: topic.to_owned(),
+        partition,
+        offset,
+        group: None,
     }
 }
 
@@ -152,6 +200,7 @@ pub struct Publisher {
     topics: Topics,
     causes: Causes,
     appender: AppenderHandle,
+    spans: Spans,
 }
 
 /// The messages of one partition, with their places in the publish.
@@ -163,8 +212,8 @@ struct Share {
 }
 
 impl Publisher {
-    pub fn new(topics: Topics, causes: Causes, appender: AppenderHandle) -> Self {
-        Self { topics, causes, appender }
+    pub fn new(topics: Topics, causes: Causes, appender: AppenderHandle, spans: Spans) -> Self {
+        Self { topics, causes, appender, spans }
     }
 
     /// Publishes messages, each to the partition given or the one its key or transaction id decides.
@@ -188,7 +237,7 @@ impl Publisher {
         if drafts.is_empty() {
             return Err(PublishError::Empty);
         }
-        let messages = drafts.len();
+        let (messages, submitted_at) = (drafts.len(), SystemTime::now());
         let name = topic;
         let topic = self.topics.find(name).await?;
         self.causes.settle(&mut drafts).await?;
@@ -196,7 +245,8 @@ impl Publisher {
         let submit = |(partition, share)| self.submit_unit(&topic, partition, producer_id, share);
         let units = shares.into_iter().map(submit).collect();
         let metrics = self.appender.metrics().clone();
-        Ok(Submitted { metrics, topics: self.topics.clone(), topic: name.clone(), messages, units })
+        let (topics, spans) = (self.topics.clone(), self.spans.clone());
+        Ok(Submitted { metrics, spans, submitted_at, topics, topic: name.clone(), messages, units })
     }
 
     /// Checks and routes messages that somebody else writes, once their topic is known.
@@ -227,13 +277,15 @@ impl Publisher {
         let run = producer_id
             .zip(share.first_sequence)
             .map(|(producer_id, first)| ProducerRun { producer_id, first_sequence: Sequence(first) });
-        let unit = Unit {
-            partition_id: topic.partitions[partition as usize],
-            messages: share.messages,
-            run,
-            dedup_window: topic.settings.dedup_window,
+        let partition_id = topic.partitions[partition as usize];
+        let seeds = match self.spans.is_on() {
+            true => share.messages.iter().map(NewMessage::seed).collect(),
+            false => Vec::new(),
         };
-        SubmittedUnit { partition, indexes: share.indexes, answer: self.appender.submit(unit) }
+        let unit =
+            Unit { partition_id, messages: share.messages, run, dedup_window: topic.settings.dedup_window };
+        let answer = self.appender.submit(unit);
+        SubmittedUnit { partition_id, seeds, partition, indexes: share.indexes, answer }
     }
 }
 

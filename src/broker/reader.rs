@@ -6,19 +6,25 @@
 //! because a message of the next may be visible to a later statement while the end of this one was not to an earlier one.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
+use futures_util::StreamExt as _;
 use jiff::Timestamp;
 
 use crate::ids::{Offset, PartitionId, TraceId};
-use crate::limits::{CATALOGUE_PARTITIONS_MAX, TRACE_BYTES_MAX, TRACE_HOPS_MAX};
+use crate::limits::{CATALOGUE_PARTITIONS_MAX, SEARCH_MESSAGES_MAX, TRACE_BYTES_MAX, TRACE_HOPS_MAX};
+pub use crate::store::messages::Matching;
 use crate::store::messages::{Direction, Message, Origin, ReadLimit};
 use crate::store::segments::{Catalogue, Segment};
 use crate::store::timeline::Era;
-use crate::store::traces::Block;
+use crate::store::traces::{Block, Payloads};
 use crate::store::{Error, Store};
+
+/// Blocks of a trace that are read at the same time.
+const TRACE_READS_AT_ONCE: usize = 4;
 
 /// How long a catalogue is believed.
 const REMEMBERED_FOR: Duration = Duration::from_secs(5);
@@ -40,6 +46,8 @@ pub enum ReadError {
 pub struct Hop {
     pub partition_id: PartitionId,
     pub message: Message,
+    /// Bytes of its payload, which may not have been read.
+    pub size: u64,
 }
 
 /// What is known about a message of a partition.
@@ -206,6 +214,58 @@ impl Reader {
         Ok(())
     }
 
+    /// Messages between offsets that match, newest first, of as many as one search looks at. With where to go on, unless there is
+    /// nothing left.
+    pub async fn search_back(
+        &self,
+        partition_id: PartitionId,
+        within: Range<Offset>,
+        matching: Matching<'_>,
+        limit: ReadLimit,
+    ) -> Result<(Vec<Message>, Option<Offset>), ReadError> {
+        let heads = self.store.heads_newest(&[partition_id]).await?;
+        let Some((_, end)) = heads.first().copied() else { return Ok((Vec::new(), None)) };
+        loop {
+            let mut freshness = Freshness::JustRead;
+            let catalogue = self.catalogue(partition_id, &mut freshness).await?;
+            let (first, before) = (within.start.max(catalogue.start_offset), within.end.min(end));
+            let floor = Offset(before.0 - SEARCH_MESSAGES_MAX).max(first);
+            let rest = (floor > first).then_some(floor);
+            match self.search_segments(&catalogue, floor..before, matching, limit).await {
+                Ok((mut messages, is_cut)) => {
+                    self.name_causes(&mut messages).await?;
+                    let last = messages.last().map(|last| last.offset).filter(|_| is_cut);
+                    return Ok((messages, last.or(rest)));
+                }
+                Err(Error::TableGone { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Also whether the limit has stopped it.
+    async fn search_segments(
+        &self,
+        catalogue: &Catalogue,
+        within: Range<Offset>,
+        matching: Matching<'_>,
+        limit: ReadLimit,
+    ) -> Result<(Vec<Message>, bool), Error> {
+        let mut messages: Vec<Message> = Vec::new();
+        let overlaps =
+            |segment: &&Segment| segment.first_offset < within.end && within.start < segment.end_offset;
+        for segment in catalogue.segments.iter().rev().filter(overlaps) {
+            let Some(left) = limit.after(&messages) else { return Ok((messages, true)) };
+            let found = self.store.segment_search(segment.segment_id, within.clone(), matching, left).await?;
+            let is_cut = found.len() as u32 == left.messages || left.after(&found).is_none();
+            messages.extend(found);
+            if is_cut {
+                return Ok((messages, true));
+            }
+        }
+        Ok((messages, false))
+    }
+
     /// The first offset published at or after a moment; `None`: everything is older.
     pub async fn offset_at(
         &self,
@@ -226,14 +286,15 @@ impl Reader {
     }
 
     /// Every stored message of a trace, in the order of publishing; the first ones if there are too many, see [`is_cut`].
-    pub async fn trace(&self, trace_id: TraceId) -> Result<Vec<Hop>, ReadError> {
+    pub async fn trace(&self, trace_id: TraceId, payloads: Payloads) -> Result<Vec<Hop>, ReadError> {
         let blocks = self.store.trace_blocks_find(trace_id, TRACE_HOPS_MAX).await?;
+        let reads = blocks.into_iter().map(|block| self.trace_block(trace_id, block, payloads));
+        let mut reads = futures_util::stream::iter(reads).buffered(TRACE_READS_AT_ONCE);
         let mut hops: Vec<Hop> = Vec::new();
-        for block in blocks {
-            if is_cut(&hops) {
-                break;
-            }
-            match self.trace_block(trace_id, block, TRACE_HOPS_MAX - hops.len()).await {
+        while !is_cut(&hops)
+            && let Some(read) = reads.next().await
+        {
+            match read {
                 Ok(found) => hops.extend(found),
                 Err(ReadError::UnknownPartition) => {} // its topic is gone, the index has still to follow
                 Err(error) => return Err(error),
@@ -247,7 +308,7 @@ impl Reader {
         &self,
         trace_id: TraceId,
         block: Block,
-        limit: usize,
+        payloads: Payloads,
     ) -> Result<Vec<Hop>, ReadError> {
         let mut freshness = Freshness::Remembered;
         loop {
@@ -257,7 +318,7 @@ impl Reader {
                 freshness = Freshness::JustRead;
                 continue;
             }
-            match self.trace_segments(trace_id, block, &catalogue, limit).await {
+            match self.trace_segments(trace_id, block, &catalogue, payloads).await {
                 Ok(hops) => return Ok(hops),
                 Err(Error::TableGone { .. }) => freshness = Freshness::JustRead,
                 Err(error) => return Err(error.into()),
@@ -270,19 +331,19 @@ impl Reader {
         trace_id: TraceId,
         block: Block,
         catalogue: &Catalogue,
-        limit: usize,
+        payloads: Payloads,
     ) -> Result<Vec<Hop>, Error> {
         let mut hops = Vec::new();
         let overlaps = |segment: &&Segment| {
             segment.first_offset < block.end_offset && block.first_offset < segment.end_offset
         };
         for segment in catalogue.segments.iter().filter(overlaps) {
-            let mut messages =
-                self.store.segment_find_trace(segment.segment_id, block, trace_id, limit).await?;
-            self.name_causes(&mut messages).await?;
-            hops.extend(
-                messages.into_iter().map(|message| Hop { partition_id: block.partition_id, message }),
-            );
+            let found =
+                self.store.segment_find_trace(segment.segment_id, block, trace_id, payloads, TRACE_HOPS_MAX);
+            for (mut message, size) in found.await? {
+                self.name_causes(std::slice::from_mut(&mut message)).await?;
+                hops.push(Hop { partition_id: block.partition_id, message, size });
+            }
         }
         Ok(hops)
     }

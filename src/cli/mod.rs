@@ -23,6 +23,7 @@ mod subscribe;
 mod tail;
 mod top;
 mod topic;
+mod trace;
 mod verify;
 
 use std::path::PathBuf;
@@ -67,6 +68,8 @@ enum Command {
     Lane(lane::Lane),
     /// List, show, replay and drop dead letters
     Dead(dead::Dead),
+    /// Draw a trace: every message of it as a tree, with what became of it and when
+    Trace(trace::Trace),
     /// Watch topics, groups, lanes and brokers, refreshed
     Top(top::Top),
     /// See what is wrong with a database and a broker, and what to do about it
@@ -106,6 +109,7 @@ pub fn run() -> ExitCode {
             Command::Group(command) => command.run().await,
             Command::Lane(command) => command.run().await,
             Command::Dead(command) => command.run().await,
+            Command::Trace(command) => command.run().await,
             Command::Top(command) => command.run().await,
             Command::Doctor(command) => command.run().await,
             Command::Bench(command) => command.run().await,

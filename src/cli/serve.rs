@@ -13,6 +13,7 @@ use clap::builder::BoolishValueParser;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
@@ -24,6 +25,10 @@ use crate::postgres::{PrivatePostgres, Settings, Status, default_data_dir};
 use crate::server;
 use crate::session::Sessions;
 use crate::store::{DatabaseSettings, StatementMode, Store};
+use crate::telemetry::spans::Spans;
+
+/// How long the last spans may take to get to their collector.
+const EXPORT_END_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Args)]
 #[command(
@@ -49,6 +54,9 @@ pub(super) struct Serve {
     /// Where initdb and postgres are [default: looked for on PATH and in the usual places]
     #[arg(long, env = "LANEWAY_POSTGRES_BIN_DIR", value_name = "DIR", conflicts_with = "database_url")]
     postgres_bin_dir: Option<PathBuf>,
+    /// An OpenTelemetry collector that takes OTLP over HTTP, such as http://localhost:4318: spans of messages are sent to it
+    #[arg(long, env = "LANEWAY_OTLP_ENDPOINT", value_name = "URL")]
+    otlp_endpoint: Option<String>,
     #[command(flatten)]
     tuning: Tuning,
 }
@@ -85,6 +93,7 @@ struct Tuning {
 impl Serve {
     pub(super) async fn run(self) -> Result<(), Failure> {
         crate::telemetry::start();
+        let (spans, exporting) = spans(self.otlp_endpoint.as_deref())?;
         let exposure = if self.insecure_listen { Exposure::Insecure } else { Exposure::LoopbackOnly };
         check_listen(self.listen, exposure)?;
         let listener = TcpListener::bind(self.listen).await.map_err(|error| {
@@ -95,7 +104,10 @@ impl Serve {
             DatabaseChoice::Given { .. } => None,
             DatabaseChoice::Private { data_dir, bin_dir } => Some(start_private(data_dir, bin_dir).await?),
         };
-        let result = self.serve(listener, &signals, postgres.as_ref()).await;
+        let result = self.serve(listener, &signals, postgres.as_ref(), spans).await;
+        if let Some(exporting) = exporting {
+            let _late = tokio::time::timeout(EXPORT_END_TIMEOUT, exporting).await; // the last spans; nobody waits long
+        }
         if let Some(postgres) = postgres {
             postgres.stop().await?; // last: until here somebody may have been writing
         }
@@ -118,6 +130,7 @@ impl Serve {
         listener: TcpListener,
         signals: &Signals,
         postgres: Option<&PrivatePostgres>,
+        spans: Spans,
     ) -> Result<(), Failure> {
         let url = match (postgres, &self.database_url) {
             (Some(postgres), _) => postgres.url(),
@@ -129,7 +142,7 @@ impl Serve {
         let status = postgres.map(PrivatePostgres::status);
         let mut metrics = Registry::with_prefix("laneway");
         store.register_metrics(&mut metrics);
-        let (broker, running) = Broker::start(store, self.tuning.broker());
+        let (broker, running) = Broker::start_with(store, self.tuning.broker(), spans);
         broker.metrics.register(&mut metrics);
         let address = listener.local_addr()?;
         tracing::info!(%address, "listening");
@@ -142,6 +155,25 @@ impl Serve {
             postgres: status.clone(),
         };
         serve_until_told(listener, context, signals, status, running).await
+    }
+}
+
+/// The way of spans to a collector, if there is one.
+#[cfg(feature = "otlp")]
+fn spans(endpoint: Option<&str>) -> Result<(Spans, Option<JoinHandle<()>>), Failure> {
+    let Some(endpoint) = endpoint else { return Ok((Spans::default(), None)) };
+    let wrong = |reason| format!("--otlp-endpoint {endpoint}: {reason}");
+    let (spans, exporting) = crate::telemetry::otlp::start(endpoint).map_err(wrong)?;
+    tracing::info!(endpoint, "spans go to a collector");
+    Ok((spans, Some(exporting)))
+}
+
+/// This build has no way to a collector.
+#[cfg(not(feature = "otlp"))]
+fn spans(endpoint: Option<&str>) -> Result<(Spans, Option<JoinHandle<()>>), Failure> {
+    match endpoint {
+        None => Ok((Spans::default(), None)),
+        Some(_) => Err("--otlp-endpoint: this binary was built without the feature otlp".into()),
     }
 }
 

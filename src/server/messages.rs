@@ -22,6 +22,7 @@ use crate::ids::{Offset, PartitionId, TraceId};
 use crate::limits::{READ_BYTES_MAX, READ_MESSAGES_MAX};
 use crate::store::messages::{Message, ReadLimit};
 use crate::store::topics::Topic;
+use crate::store::traces::Payloads;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -167,7 +168,7 @@ pub(super) fn trace_id(text: &str, field: &str) -> Result<TraceId, Failure> {
 #[utoipa::path(
     get,
     path = "/v1/traces/{trace_id}/messages",
-    operation_id = "show_trace",
+    operation_id = "list_trace_messages",
     tag = "messages",
     params(("trace_id" = Trace, Path, description = "A UUID or 32 hexadecimal digits", example = "0af7651916cd43dd8448eb211c80319c")),
     responses((status = 200, body = MessageList, description = "Its messages"), Malformed, Common)
@@ -177,7 +178,7 @@ pub(super) async fn trace(
     Path(id): Path<String>,
 ) -> Result<Json<MessageList>, Failure> {
     let trace_id = trace_id(&id, "trace_id")?;
-    let hops = context.broker.reader.trace(trace_id).await?;
+    let hops = context.broker.reader.trace(trace_id, Payloads::Read).await?;
     let truncated = is_cut(&hops);
     let mut names: HashMap<PartitionId, (String, u32)> = HashMap::new();
     let mut messages = Vec::with_capacity(hops.len());

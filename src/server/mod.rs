@@ -10,7 +10,7 @@
 //! | `exposition` | the formats of `/metrics` |
 //! | `openapi` | the description of all routes, `/openapi.json` |
 //! | `ws` | the upgrade to a WebSocket, which becomes a session |
-//! | `health`, `topics`, `publishing`, `messages`, `groups`, `lanes`, `dead_letters` | the other routes |
+//! | `health`, `topics`, `publishing`, `messages`, `traces`, `search`, `groups`, `lanes`, `dead_letters` | the other routes |
 //!
 //! Knows no SQL. Every answer that is not a success is `application/problem+json`.
 
@@ -25,7 +25,9 @@ mod messages;
 mod openapi;
 mod problem;
 mod publishing;
+mod search;
 mod topics;
+mod traces;
 mod watched;
 mod ws;
 
@@ -96,6 +98,8 @@ fn described() -> (Router<Context>, utoipa::openapi::OpenApi) {
         .routes(routes!(messages::list))
         .routes(routes!(messages::show))
         .routes(routes!(messages::trace))
+        .routes(routes!(traces::show))
+        .routes(routes!(search::search))
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::show, dead_letters::delete))
         .routes(routes!(dead_letters::replay))

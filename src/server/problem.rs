@@ -12,6 +12,7 @@ use laneway_client::{ErrorCode, Problem};
 use crate::broker::appender::AppendError;
 use crate::broker::publish::PublishError;
 use crate::broker::reader::ReadError;
+use crate::broker::search::SearchError;
 use crate::broker::topics::TopicError;
 use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_DISCARD_BYTES_MAX, HTTP_REQUEST_TIMEOUT};
 use crate::session::fault::Refusal;
@@ -56,7 +57,7 @@ macro_rules! refused {
     )*};
 }
 
-refused!(StoreError, TopicError, PublishError, AppendError, ReadError);
+refused!(StoreError, TopicError, PublishError, AppendError, ReadError, SearchError);
 
 /// A JSON body whose rejections are problems too.
 #[derive(Debug, FromRequest)]

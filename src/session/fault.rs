@@ -12,9 +12,11 @@ use crate::broker::groups::{StepRefused, SubscribeError};
 use crate::broker::message::InvalidMessage;
 use crate::broker::publish::PublishError;
 use crate::broker::reader::ReadError;
+use crate::broker::search::SearchError;
 use crate::broker::steps::StepError;
 use crate::broker::tailing::TailError;
 use crate::broker::topics::TopicError;
+use crate::broker::watching::WatchError;
 use crate::store::Error as StoreError;
 
 /// Why something was refused or failed, as a client is told.
@@ -249,4 +251,34 @@ impl From<TailError> for Refusal {
 pub fn of_topic(error: TopicError) -> Refusal {
     let refusal = Refusal::from(error);
     if refusal.code == ErrorCode::InvalidTopicName { refusal.with_field("topic") } else { refusal }
+}
+
+impl From<WatchError> for Refusal {
+    fn from(error: WatchError) -> Self {
+        match error {
+            WatchError::TooMany => {
+                Self::new(ErrorCode::TooManySubscriptions, error.to_string()).with_field("type")
+            }
+            WatchError::Topic(error) => of_topic(error),
+            WatchError::Read(error) => error.into(),
+        }
+    }
+}
+
+impl From<SearchError> for Refusal {
+    fn from(error: SearchError) -> Self {
+        match error {
+            SearchError::PartitionOutOfRange { .. } => {
+                Self::new(ErrorCode::PartitionOutOfRange, error.to_string()).with_field("partition")
+            }
+            SearchError::Topic(error) => of_topic(error),
+            SearchError::Read(error) => error.into(),
+        }
+    }
+}
+
+/// No message of a trace is stored.
+pub fn unknown_trace(trace_id: impl std::fmt::Display) -> Refusal {
+    let detail = format!("no message of trace {trace_id} is stored");
+    Refusal::new(ErrorCode::UnknownTrace, detail).with_field("trace_id")
 }

@@ -90,6 +90,8 @@ pub(super) async fn greet(
                 | Action::Transact(_)
                 | Action::Subscribe { .. }
                 | Action::Tail { .. }
+                | Action::Watch { .. }
+                | Action::Trace(_)
                 | Action::Forward { .. }
                 | Action::Leave { .. }
                 | Action::Untail { .. }

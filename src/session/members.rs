@@ -5,6 +5,7 @@ use laneway_client::wire::ClientFrame;
 
 use crate::broker::groups::{GroupHandle, Leaving};
 use crate::broker::tailing::TailHandle;
+use crate::broker::watching::WatchHandle;
 use crate::ids::SessionId;
 
 /// A group that a session is a member of.
@@ -21,6 +22,7 @@ pub(super) struct GroupMember {
 pub(super) enum Member {
     Group(GroupMember),
     Tail(TailHandle),
+    Watch(WatchHandle),
 }
 
 impl Member {
@@ -38,9 +40,13 @@ impl Member {
             (Member::Tail(tail), ClientFrame::Credit(credit)) => {
                 tail.credit(credit.messages, credit.bytes).await;
             }
-            (Member::Tail(_), ClientFrame::Ack(_) | ClientFrame::Nack(_) | ClientFrame::Progress(_))
+            (Member::Watch(_), ClientFrame::Credit(_))
             | (
-                Member::Group(_) | Member::Tail(_),
+                Member::Tail(_) | Member::Watch(_),
+                ClientFrame::Ack(_) | ClientFrame::Nack(_) | ClientFrame::Progress(_),
+            )
+            | (
+                Member::Group(_) | Member::Tail(_) | Member::Watch(_),
                 ClientFrame::Hello(_)
                 | ClientFrame::Publish(_)
                 | ClientFrame::Transact(_)
@@ -48,6 +54,8 @@ impl Member {
                 | ClientFrame::Unsubscribe(_)
                 | ClientFrame::Tail(_)
                 | ClientFrame::Untail(_)
+                | ClientFrame::Trace(_)
+                | ClientFrame::Watch(_)
                 | ClientFrame::Heartbeat,
             ) => debug_assert!(false, "the state forwards only what a subscription takes"),
         }

@@ -29,6 +29,7 @@ mod refusals;
 mod registry;
 mod remains;
 mod state;
+mod step_spans;
 mod transacting;
 mod writer;
 
@@ -53,6 +54,7 @@ use writer::{FrameSink, Writer};
 
 use crate::broker::Broker;
 use crate::broker::tailing::Tailing;
+use crate::broker::watching::Watcher;
 use crate::limits::{CLOSE_TIMEOUT, DRAIN_SPREAD_MAX, DRAIN_SPREAD_PER_SESSION, INBOX_FRAMES_MAX};
 
 /// A connection that was upgraded.
@@ -69,6 +71,7 @@ pub struct Connection {
 struct Shared {
     broker: Broker,
     tailing: Tailing,
+    watcher: Watcher,
     registry: Registry,
     /// Cancelled when the broker drains.
     draining: CancellationToken,
@@ -86,10 +89,13 @@ pub struct Sessions {
 impl Sessions {
     pub fn new(broker: Broker) -> Self {
         let tailing = Tailing::new(broker.topics.clone(), broker.reader.clone(), broker.tails.clone());
+        let (store, traces) = (broker.store.clone(), broker.traces.clone());
+        let watcher = Watcher::new(store, broker.topics.clone(), broker.reader.clone(), traces);
         Self {
             shared: Arc::new(Shared {
                 broker,
                 tailing,
+                watcher,
                 registry: Registry::default(),
                 draining: CancellationToken::new(),
                 over: CancellationToken::new(),
@@ -104,6 +110,10 @@ impl Sessions {
 
     fn tailing(&self) -> &Tailing {
         &self.shared.tailing
+    }
+
+    fn watcher(&self) -> &Watcher {
+        &self.shared.watcher
     }
 
     fn registry(&self) -> &Registry {

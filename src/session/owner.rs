@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use laneway_client::wire::{BrokerFrame, ClientFrame, CloseCode, Subscribe, Tail, Transact};
+use laneway_client::wire::{
+    BrokerFrame, ClientFrame, CloseCode, ReadTrace, Subscribe, Tail, Traced, Transact, Watch,
+};
 use laneway_client::{ErrorCode, GroupName};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::activity::Activity;
 use super::ending::{Ending, Verdict};
-use super::fault::Refusal;
+use super::fault::{Refusal, unknown_trace};
 use super::handshake::Opened;
 use super::members::{GroupMember, Member};
 use super::publishing::Publishing;
@@ -32,17 +34,35 @@ use super::{Sessions, transacting};
 use crate::broker::groups::{Leaving, Subscription};
 use crate::broker::outbox::Outbox;
 use crate::broker::tailing::TailHandle;
-use crate::ids::StepId;
+use crate::broker::watching::WatchHandle;
+use crate::ids::{StepId, TraceId};
 
 /// The task that writes.
 pub(super) type Writing = AbortOnDropHandle<Result<(), WriteEnd>>;
 
 /// What became of something that was begun beside the loop.
 enum Outcome {
-    Subscribed { number: u32, id: u64, result: Result<GroupMember, Refusal> },
-    Tailing { number: u32, id: u64, result: Result<TailHandle, Refusal> },
-    Left { number: u32, id: Option<u64> },
-    Transacted(Box<BrokerFrame>),
+    Subscribed {
+        number: u32,
+        id: u64,
+        result: Result<GroupMember, Refusal>,
+    },
+    Tailing {
+        number: u32,
+        id: u64,
+        result: Result<TailHandle, Refusal>,
+    },
+    Watching {
+        number: u32,
+        id: u64,
+        result: Result<WatchHandle, Refusal>,
+    },
+    Left {
+        number: u32,
+        id: Option<u64>,
+    },
+    /// A step or a look at a trace.
+    Answered(Box<BrokerFrame>),
 }
 
 type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
@@ -159,12 +179,16 @@ impl Owner {
                 Ok(tail) => self.on_made(number, Member::Tail(tail)),
                 Err(refusal) => self.on_unmade(number, id, refusal),
             },
+            Outcome::Watching { number, id, result } => match result {
+                Ok(watch) => self.on_made(number, Member::Watch(watch)),
+                Err(refusal) => self.on_unmade(number, id, refusal),
+            },
             Outcome::Left { number, id } => {
                 self.members.remove(&number);
                 self.leaving.remove(&number);
                 self.state.on_left(number, id)
             }
-            Outcome::Transacted(answer) => {
+            Outcome::Answered(answer) => {
                 self.outbox.push(*answer);
                 self.state.on_published()
             }
@@ -193,17 +217,19 @@ impl Owner {
             Action::Transact(transact) => Box::pin(self.transact(transact)).await,
             Action::Subscribe { number, subscribe } => self.subscribe(number, *subscribe),
             Action::Tail { number, tail } => self.tail(number, *tail),
+            Action::Watch { number, watch } => self.watch(number, *watch),
+            Action::Trace(trace) => self.trace(trace),
             Action::Forward { number, frame } => {
                 if let Some(member) = self.members.get(&number) {
                     member.forward(self.known.session_id, *frame).await;
                 }
             }
             Action::Leave { number, id } => self.leave(number, id),
-            Action::Untail { number } => {
-                if let Some(Member::Tail(tail)) = self.members.remove(&number) {
-                    tail.end().await;
-                }
-            }
+            Action::Untail { number } => match self.members.remove(&number) {
+                Some(Member::Tail(tail)) => tail.end().await,
+                Some(Member::Watch(watch)) => watch.end().await,
+                Some(Member::Group(_)) | None => {}
+            },
             Action::Hold(frame) => self.held = Some(frame),
             Action::Open(_) => debug_assert!(false, "a session is opened once"),
             Action::End(ending) => return Some(ending),
@@ -219,10 +245,10 @@ impl Owner {
         for ack in &transact.acks {
             let Some(Member::Group(member)) = self.members.get(&ack.subscription) else { continue };
             let step_id = StepId(transact.step_id);
-            asked.push(transacting::ask(&member.handle, self.known.session_id, step_id, ack).await);
+            asked.push(transacting::ask(member, self.known.session_id, step_id, ack).await);
         }
         self.work.push(Box::pin(async move {
-            Outcome::Transacted(Box::new(transacting::transact(broker, *transact, asked, coming).await))
+            Outcome::Answered(Box::new(transacting::transact(broker, *transact, asked, coming).await))
         }));
     }
 
@@ -263,6 +289,26 @@ impl Owner {
         }));
     }
 
+    fn watch(&mut self, number: u32, watch: Watch) {
+        let (watcher, outbox, id) = (self.sessions.watcher().clone(), self.outbox.clone(), watch.id);
+        self.work.push(Box::pin(async move {
+            let result = watcher.start(number, watch, outbox).await.map_err(Refusal::from);
+            Outcome::Watching { number, id, result }
+        }));
+    }
+
+    fn trace(&mut self, ReadTrace { id, trace_id }: ReadTrace) {
+        let traces = self.sessions.broker().traces.clone();
+        self.work.push(Box::pin(async move {
+            let answer = match traces.read(TraceId(trace_id)).await.map_err(Refusal::from) {
+                Ok(Some(trace)) => BrokerFrame::Traced(Box::new(Traced { id, trace })),
+                Ok(None) => BrokerFrame::Error(Box::new(unknown_trace(trace_id).into_frame(Some(id)))),
+                Err(refusal) => BrokerFrame::Error(Box::new(refusal.into_frame(Some(id)))),
+            };
+            Outcome::Answered(Box::new(answer))
+        }));
+    }
+
     fn leave(&mut self, number: u32, id: Option<u64>) {
         let Some(Member::Group(member)) = self.members.get(&number) else { return };
         let (handle, session_id) = (member.handle.clone(), self.known.session_id);
@@ -277,7 +323,7 @@ impl Owner {
     pub fn into_remains(self) -> Remains {
         let group = |member| match member {
             Member::Group(member) => Some(member),
-            Member::Tail(_) => None,
+            Member::Tail(_) | Member::Watch(_) => None,
         };
         let groups = self.members.into_values().filter_map(group);
         let (leaving, members) = groups.partition(|member| self.leaving.contains(&member.number));
@@ -295,8 +341,9 @@ async fn finish(mut work: FuturesUnordered<Work>) -> Vec<GroupMember> {
             Outcome::Subscribed { result: Ok(member), .. } => joined.push(member),
             Outcome::Subscribed { result: Err(_), .. }
             | Outcome::Tailing { .. }
+            | Outcome::Watching { .. }
             | Outcome::Left { .. }
-            | Outcome::Transacted(_) => {}
+            | Outcome::Answered(_) => {}
         }
     }
     joined

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use laneway_client::ErrorCode;
 use laneway_client::wire::{
-    BrokerFrame, ClientFrame, CloseCode, Credit, ErrorFrame, FrameError, Hello, Publish, Subscribe, Tail,
-    Transact, Unsubscribe, Unsubscribed, Untail, Untailed, bounds,
+    BrokerFrame, ClientFrame, CloseCode, Credit, ErrorFrame, FrameError, Hello, Publish, ReadTrace,
+    Subscribe, Tail, Transact, Unsubscribe, Unsubscribed, Watch, bounds,
 };
 
 use super::ending::{Ending, Verdict};
@@ -37,6 +37,12 @@ pub enum Action {
         number: u32,
         tail: Box<Tail>,
     },
+    Watch {
+        number: u32,
+        watch: Box<Watch>,
+    },
+    /// Read a trace, and say `on_published` when it is answered.
+    Trace(ReadTrace),
     /// An ack, a nack, progress or credit: to the group or tail of that number.
     Forward {
         number: u32,
@@ -47,7 +53,7 @@ pub enum Action {
         number: u32,
         id: Option<u64>,
     },
-    /// End the tail of that number.
+    /// End the tail or watch of that number.
     Untail {
         number: u32,
     },
@@ -81,6 +87,7 @@ enum Standing {
 enum Kind {
     Group { group: String, topic: String },
     Tail,
+    Watch,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -212,6 +219,8 @@ impl State {
             | ClientFrame::Unsubscribe(_)
             | ClientFrame::Tail(_)
             | ClientFrame::Untail(_)
+            | ClientFrame::Trace(_)
+            | ClientFrame::Watch(_)
             | ClientFrame::Heartbeat => {
                 let detail = format!("the first frame must be hello, not {}", frame.kind());
                 let error = ErrorFrame { id: frame.id(), ..ErrorFrame::new(ErrorCode::OutOfTurn, detail) };
@@ -231,6 +240,8 @@ impl State {
             ClientFrame::Transact(transact) => return self.on_transact(transact),
             ClientFrame::Subscribe(subscribe) => return self.on_subscribe(subscribe),
             ClientFrame::Tail(tail) => return self.on_tail(tail),
+            ClientFrame::Trace(trace) => return self.on_trace(trace),
+            ClientFrame::Watch(watch) => return self.on_watch(watch),
             ClientFrame::Unsubscribe(unsubscribe) => return self.on_unsubscribe(unsubscribe),
             ClientFrame::Untail(untail) => return self.on_untail(untail),
             ClientFrame::Credit(credit) => return self.on_credit(credit),
@@ -248,6 +259,8 @@ impl State {
             ClientFrame::Publish(_)
             | ClientFrame::Subscribe(_)
             | ClientFrame::Tail(_)
+            | ClientFrame::Trace(_)
+            | ClientFrame::Watch(_)
             | ClientFrame::Unsubscribe(_)
             | ClientFrame::Untail(_) => refuse(ErrorCode::GoingAway, frame.id(), "type", DRAINING),
             ClientFrame::Hello(_)
@@ -280,7 +293,7 @@ impl State {
             match entry {
                 Some(Entry { standing: Standing::Asked, .. }) => asked = true,
                 Some(Entry { kind: Kind::Group { .. }, .. }) => {}
-                Some(Entry { kind: Kind::Tail, .. }) | None => missing = Some(number),
+                Some(Entry { kind: Kind::Tail | Kind::Watch, .. }) | None => missing = Some(number),
             }
         }
         match (missing, asked) {
@@ -312,13 +325,6 @@ impl State {
         }
     }
 
-    fn on_tail(&mut self, tail: Tail) -> Vec<Action> {
-        match self.number(Kind::Tail) {
-            Some(number) => vec![Action::Tail { number, tail: Box::new(tail) }],
-            None => too_many_subscriptions(tail.id),
-        }
-    }
-
     /// A number for a new subscription; `None`: there are as many as there may be.
     fn number(&mut self, kind: Kind) -> Option<u32> {
         if self.subscriptions.len() >= SUBSCRIPTIONS_MAX {
@@ -330,7 +336,7 @@ impl State {
         Some(number)
     }
 
-    /// A subscription or tail was made.
+    /// A subscription, tail or watch was made.
     pub fn on_made(&mut self, number: u32) -> Vec<Action> {
         let Some(entry) = self.subscriptions.get_mut(&number) else { return Vec::new() };
         entry.standing = Standing::Active;
@@ -339,7 +345,7 @@ impl State {
                 entry.standing = Standing::Leaving;
                 vec![Action::Leave { number, id: None }]
             }
-            (Phase::Draining { .. }, Kind::Tail) => {
+            (Phase::Draining { .. }, Kind::Tail | Kind::Watch) => {
                 self.subscriptions.remove(&number);
                 let mut actions = vec![Action::Untail { number }];
                 actions.extend(self.end_if_drained());
@@ -349,7 +355,7 @@ impl State {
         }
     }
 
-    /// A subscription or tail could not be made.
+    /// A subscription, tail or watch could not be made.
     pub fn on_unmade(&mut self, number: u32) -> Vec<Action> {
         self.subscriptions.remove(&number);
         self.end_if_drained()
@@ -371,7 +377,7 @@ impl State {
         match self.subscriptions.get(&number) {
             Some(Entry { standing: Standing::Asked, .. }) => vec![Action::Hold(frame)],
             Some(Entry { kind: Kind::Group { .. }, .. }) => vec![Action::Forward { number, frame }],
-            Some(Entry { kind: Kind::Tail, .. }) => no_lease(frame.id(), number, partition),
+            Some(Entry { kind: Kind::Tail | Kind::Watch, .. }) => no_lease(frame.id(), number, partition),
             None => unknown_subscription(frame.id(), number),
         }
     }
@@ -379,10 +385,12 @@ impl State {
     fn on_credit(&mut self, credit: Credit) -> Vec<Action> {
         let number = credit.subscription;
         let frame = Box::new(ClientFrame::Credit(credit));
-        match self.subscriptions.get(&number).map(|entry| entry.standing) {
-            Some(Standing::Asked) => vec![Action::Hold(frame)],
-            Some(Standing::Active | Standing::Leaving) => vec![Action::Forward { number, frame }],
-            None => unknown_subscription(None, number),
+        match self.subscriptions.get(&number) {
+            Some(Entry { kind: Kind::Watch, .. }) | None => unknown_subscription(None, number), // it has no credit
+            Some(Entry { standing: Standing::Asked, .. }) => vec![Action::Hold(frame)],
+            Some(Entry { standing: Standing::Active | Standing::Leaving, .. }) => {
+                vec![Action::Forward { number, frame }]
+            }
         }
     }
 
@@ -397,21 +405,6 @@ impl State {
                 vec![Action::Leave { number, id: Some(id) }]
             }
             Some(Entry { .. }) | None => unknown_subscription(Some(id), number),
-        }
-    }
-
-    fn on_untail(&mut self, untail: Untail) -> Vec<Action> {
-        let Untail { id, subscription: number } = untail;
-        match self.subscriptions.get(&number) {
-            Some(Entry { standing: Standing::Asked, .. }) => {
-                vec![Action::Hold(Box::new(ClientFrame::Untail(untail)))]
-            }
-            Some(Entry { kind: Kind::Tail, .. }) => {
-                self.subscriptions.remove(&number);
-                let untailed = Action::Send(BrokerFrame::Untailed(Untailed { id, subscription: number }));
-                vec![Action::Untail { number }, untailed]
-            }
-            Some(Entry { kind: Kind::Group { .. }, .. }) | None => unknown_subscription(Some(id), number),
         }
     }
 
@@ -433,10 +426,14 @@ impl State {
                     entry.standing = Standing::Leaving;
                     actions.push(Action::Leave { number: *number, id: None });
                 }
-                (Kind::Tail, Standing::Active) => actions.push(Action::Untail { number: *number }),
+                (Kind::Tail | Kind::Watch, Standing::Active) => {
+                    actions.push(Action::Untail { number: *number })
+                }
             }
         }
-        self.subscriptions.retain(|_, entry| entry.kind != Kind::Tail || entry.standing == Standing::Asked);
+        let stays =
+            |entry: &Entry| matches!(entry.kind, Kind::Group { .. }) || entry.standing == Standing::Asked;
+        self.subscriptions.retain(|_, entry| stays(entry));
         actions.extend(self.end_if_drained());
         actions
     }
@@ -474,6 +471,9 @@ impl State {
         }
     }
 }
+
+#[path = "state_reading.rs"]
+mod reading;
 
 #[cfg(test)]
 #[path = "state_tests.rs"]

@@ -1,6 +1,6 @@
 //! Whatever a client sends, in whatever order, the state keeps its promises.
 
-use laneway_client::wire::{Ack, CreditGrant, GoAway, Nack, Progress, Subprotocol, Token};
+use laneway_client::wire::{Ack, CreditGrant, GoAway, Nack, Progress, Subprotocol, Token, Untail};
 use proptest::prelude::*;
 
 use super::*;
@@ -308,6 +308,13 @@ fn frames() -> impl Strategy<Value = ClientFrame> {
         }),
         number.clone().prop_map(|subscription| ClientFrame::Unsubscribe(Unsubscribe { id: 8, subscription })),
         number.prop_map(|subscription| ClientFrame::Untail(Untail { id: 9, subscription })),
+        Just(ClientFrame::Watch(Watch {
+            id: 11,
+            trace_id: None,
+            topic: Some("orders".into()),
+            sample: None
+        })),
+        Just(ClientFrame::Trace(ReadTrace { id: 12, trace_id: uuid::Uuid::from_u128(9) })),
         Just(ClientFrame::Heartbeat),
     ]
 }
@@ -363,11 +370,13 @@ proptest! {
                 match action {
                     Action::End(_) => ended = true,
                     Action::Open(_) => prop_assert!(!opened, "opened twice"),
-                    Action::Publish(_) | Action::Transact(_) => {
+                    Action::Publish(_) | Action::Transact(_) | Action::Trace(_) => {
                         publishes += 1;
                         prop_assert!(opened && publishes <= PUBLISHES_IN_FLIGHT_MAX);
                     }
-                    Action::Subscribe { number, .. } | Action::Tail { number, .. } => {
+                    Action::Subscribe { number, .. }
+                    | Action::Tail { number, .. }
+                    | Action::Watch { number, .. } => {
                         prop_assert!(opened && number > 0 && numbers.insert(number), "number {number} is new");
                     }
                     Action::Forward { number, .. } | Action::Leave { number, .. } | Action::Untail { number } => {

@@ -4,13 +4,15 @@
 //! What cannot be tried here may have been done elsewhere: a step that a group refuses is looked up before it is refused to the
 //! client, and "nothing happened" is only said when no earlier try of it can still come.
 
-use laneway_client::TopicName;
 use laneway_client::wire::{Ack, BrokerFrame, NewMessage, Placed, StepPublish, Transact, Transacted};
+use laneway_client::{Cause, TopicName, traceparent};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
 use super::fault::{Refusal, of_topic};
+use super::members::GroupMember;
 use super::publishing::{addressed, refusal};
+use super::step_spans::Told;
 use crate::broker::Broker;
 use crate::broker::groups::{GroupHandle, Reserved, StepRefused, Unreserved};
 use crate::broker::steps::{Coming, Done, Step, StepAck, StepError, StepUnit};
@@ -22,20 +24,25 @@ use crate::store::steps::{Digest, DoneStep, NamedLane, Standing};
 #[derive(Debug)]
 pub(super) struct Asked {
     group: GroupHandle,
+    topic: String,
+    partition: u32,
     epoch: i64,
     answer: oneshot::Receiver<Result<Reserved, Unreserved>>,
 }
 
 /// Asks a group for what a step acknowledges. Returns as soon as the question is in its inbox.
-pub(super) async fn ask(group: &GroupHandle, session_id: SessionId, step_id: StepId, ack: &Ack) -> Asked {
-    let answer = group.reserve(session_id, step_id, ack.clone()).await;
-    Asked { group: group.clone(), epoch: ack.epoch, answer }
+pub(super) async fn ask(member: &GroupMember, session_id: SessionId, step_id: StepId, ack: &Ack) -> Asked {
+    let answer = member.handle.reserve(session_id, step_id, ack.clone()).await;
+    let (group, topic) = (member.handle.clone(), member.topic.clone());
+    Asked { group, topic, partition: ack.partition, epoch: ack.epoch, answer }
 }
 
 /// What the groups have answered.
 #[derive(Debug, Default)]
 struct Answers {
     acks: Vec<StepAck>,
+    /// The message that the step acknowledges, if it is one.
+    only: Option<Cause>,
     refused: Vec<(Unreserved, i64)>,
 }
 
@@ -64,21 +71,27 @@ fn wire_place(placed: crate::store::steps::Placed) -> Placed {
 
 async fn carry_out(
     broker: &Broker,
-    transact: Transact,
+    mut transact: Transact,
     asked: Vec<Asked>,
     coming: Coming,
 ) -> Result<Done, Refusal> {
     let step_id = StepId(transact.step_id);
     let group_ids = asked.iter().map(|asked| asked.group.group_id.0);
     let digest = digest(&transact, group_ids);
-    let Answers { acks, refused } = answers(asked).await;
+    let Answers { acks, only, refused } = answers(asked).await;
     let undo = |acks: &[StepAck]| acks.iter().for_each(|ack| ack.group.step_undone(ack.fence, step_id));
     if let Some((first, _)) = refused.first() {
         drop(coming);
         undo(&acks);
         return look_up(broker, step_id, &digest, &acks, &refused, first).await;
     }
+    if let Some(cause) = only {
+        transact.publishes.iter_mut().flat_map(|publish| &mut publish.messages).for_each(|message| {
+            caused(message, &cause);
+        });
+    }
     let topics: Vec<String> = transact.publishes.iter().map(|publish| publish.topic.clone()).collect();
+    let counts: Vec<usize> = transact.publishes.iter().map(|publish| publish.messages.len()).collect();
     let units = match route(broker, transact.publishes).await {
         Ok(units) => units,
         Err(refusal) => {
@@ -86,6 +99,7 @@ async fn carry_out(
             return Err(refusal);
         }
     };
+    let told = broker.spans.is_on().then(|| Told::new(broker, &acks, &units, &topics, &counts));
     let answer = broker.steps.submit(Step { step_id, digest, acks, units }, coming)?;
     let stopping = |_| StepError::OutcomeUnknown { reason: "the broker is stopping".into() };
     let result = answer.await.map_err(stopping).flatten();
@@ -96,14 +110,26 @@ async fn carry_out(
             .filter_map(|topic| TopicName::new(topic).ok())
             .for_each(|topic| broker.topics.forget(&topic));
     }
-    Ok(result?)
+    let done = result?;
+    if let Some(told) = told.filter(|_| !done.repeated) {
+        told.tell(&broker.spans, &done);
+    }
+    Ok(done)
 }
 
 async fn answers(asked: Vec<Asked>) -> Answers {
     let mut answers = Answers::default();
-    for Asked { group, epoch, answer } in asked {
+    let is_alone = asked.len() == 1;
+    for Asked { group, topic, partition, epoch, answer } in asked {
         match answer.await {
-            Ok(Ok(Reserved { fence, ranges })) => answers.acks.push(StepAck { group, fence, ranges }),
+            Ok(Ok(Reserved { fence, ranges })) => {
+                if let ([(first, end)], true) = (ranges.as_slice(), is_alone)
+                    && first.plus(1) == *end
+                {
+                    answers.only = Some(Cause { topic, partition, offset: first.0 });
+                }
+                answers.acks.push(StepAck { group, fence, ranges });
+            }
             Ok(Err(unreserved)) => answers.refused.push((unreserved, epoch)),
             Err(_) => {
                 // The group has ended: this session is no member any more.
@@ -114,6 +140,14 @@ async fn answers(asked: Vec<Asked>) -> Answers {
         }
     }
     answers
+}
+
+/// What a step publishes follows from what it acknowledges, unless the client says where it comes from or belongs to.
+fn caused(message: &mut NewMessage, cause: &Cause) {
+    let is_placed = message.cause.is_some() || message.trace_id.is_some();
+    if !is_placed && !message.headers.contains_key(traceparent::HEADER) {
+        message.cause = Some(cause.clone());
+    }
 }
 
 /// A step that a group has refused: if it was done before, that is the answer.
@@ -204,6 +238,17 @@ fn hash_message(hash: &mut Sha256, message: &NewMessage) {
     for (name, value) in &message.headers {
         text(hash, Some(name.as_bytes()));
         text(hash, Some(value.as_bytes()));
+    }
+    // Only if there are any: brokers that know neither hash the rest in the same way.
+    if let Some(cause) = &message.cause {
+        text(hash, Some(b"cause"));
+        text(hash, Some(cause.topic.as_bytes()));
+        hash.update(cause.partition.to_be_bytes());
+        hash.update(cause.offset.to_be_bytes());
+    }
+    for link in &message.links {
+        text(hash, Some(b"link"));
+        text(hash, Some(link.as_bytes()));
     }
 }
 

@@ -250,6 +250,9 @@ impl Writer {
             | BrokerFrame::Tailing(_)
             | BrokerFrame::Transacted(_)
             | BrokerFrame::Untailed(_)
+            | BrokerFrame::Traced(_)
+            | BrokerFrame::Watching(_)
+            | BrokerFrame::TraceChanged(_)
             | BrokerFrame::Heartbeat
             | BrokerFrame::GoAway(_)
             | BrokerFrame::Error(_) => return,

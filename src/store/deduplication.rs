@@ -8,6 +8,7 @@ use crate::limits::EXPIRE_ROWS_MAX;
 
 query!(PRODUCER_RUNS_FIND = "producer_runs_find"[INT8, UUID, INT8, INT8]);
 query!(PRODUCER_RUNS_EXPIRE = "producer_runs_expire"[INT8]);
+query!(TRANSACTIONS_FIND = "transactions_find"[INT8_ARRAY, TEXT]);
 query!(TRANSACTIONS_EXPIRE = "transactions_expire"[INT8]);
 
 /// A run of messages of one producer that stand together.
@@ -45,6 +46,21 @@ impl Store {
             first_offset: Offset(row.get(2)),
         };
         Ok(rows.iter().map(run).collect())
+    }
+
+    /// Where messages of a transaction id stand, as far as the window remembers them, newest first.
+    pub async fn transactions_find(
+        &self,
+        partitions: &[PartitionId],
+        transaction_id: &str,
+    ) -> Result<Vec<(PartitionId, Offset)>, Error> {
+        let partition_ids: Vec<i64> = partitions.iter().map(|partition_id| partition_id.0).collect();
+        let connection = self.connection().await?;
+        let params: super::connection::Params<'_> = &[&partition_ids, &transaction_id];
+        let rows = connection.query(&TRANSACTIONS_FIND, params, Effect::None).await?;
+        let place =
+            |row: &tokio_postgres::Row| (PartitionId(row.get("partition_id")), Offset(row.get("offset")));
+        Ok(rows.iter().map(place).collect())
     }
 
     /// Forgets what no window remembers, in short transactions. Returns how many rows went.

@@ -24,6 +24,7 @@ query!(SEGMENTS_ABANDON = "segments_abandon"[INT8]);
 query!(HEADS_SWEEP = "heads_sweep"[INT8, INT8]);
 query!(PRODUCER_RUNS_SWEEP = "producer_runs_sweep"[INT8, INT8]);
 query!(TRANSACTIONS_SWEEP = "transactions_sweep"[INT8, INT8]);
+query!(TRACE_LINKS_SWEEP = "trace_links_sweep"[INT8, INT8]);
 query!(DEAD_LETTERS_SWEEP = "dead_letters_sweep"[INT8, INT8]);
 template!(PARTITION_DROP = "partition_drop"[]);
 
@@ -74,7 +75,9 @@ impl Store {
         if dropped.await? == Step::NotYet {
             return Ok(());
         }
-        for query in [&HEADS_SWEEP, &PRODUCER_RUNS_SWEEP, &TRANSACTIONS_SWEEP, &DEAD_LETTERS_SWEEP] {
+        for query in
+            [&HEADS_SWEEP, &PRODUCER_RUNS_SWEEP, &TRANSACTIONS_SWEEP, &DEAD_LETTERS_SWEEP, &TRACE_LINKS_SWEEP]
+        {
             self.rows_sweep(query, partition_id).await?;
         }
         retry::contended(retry::Policy::DDL_LATER, || async {

@@ -36,7 +36,8 @@ query!(
         INT4_ARRAY, INT4_ARRAY, TEXT_ARRAY, INT8_ARRAY, // ids
         INT4_ARRAY, INT4_ARRAY, UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, BYTEA_ARRAY, // messages
         TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, // messages, continued
-        INT4_ARRAY, INT4_ARRAY, INT8_ARRAY // traces
+        INT4_ARRAY, INT4_ARRAY, INT8_ARRAY, // traces
+        INT4_ARRAY, INT4_ARRAY, UUID_ARRAY, UUID_ARRAY // links
     ]
 );
 
@@ -165,6 +166,15 @@ pub struct Traces {
     pub all: Vec<i64>,
 }
 
+/// Traces that messages have named.
+#[derive(Debug, Default)]
+pub struct Links {
+    pub batch: Vec<i32>,
+    pub position: Vec<i32>,
+    pub trace_ids: Vec<Uuid>,
+    pub linked_trace_ids: Vec<Uuid>,
+}
+
 /// What is done of some lanes, each under its fence.
 #[derive(Debug, Default)]
 pub struct LaneCommits {
@@ -204,6 +214,7 @@ pub struct Flush<'a> {
     pub ids: TransactionIds<'a>,
     pub messages: Messages<'a>,
     pub traces: Traces,
+    pub links: Links,
 }
 
 /// What a flush reports. `batch` counts from 0 here.
@@ -342,8 +353,8 @@ impl<'f> Flush<'f> {
     }
 
     /// The parameters of `messages_append`.
-    pub(super) fn params<'a>(&'a self, columns: &'a Columns<'a>) -> [&'a (dyn ToSql + Sync); 30] {
-        let Flush { batches, checks, runs, ids, messages, traces, lanes: _ } = self;
+    pub(super) fn params<'a>(&'a self, columns: &'a Columns<'a>) -> [&'a (dyn ToSql + Sync); 34] {
+        let Flush { batches, checks, runs, ids, messages, traces, links, lanes: _ } = self;
         [
             &batches.partition_ids,
             &batches.messages,
@@ -375,6 +386,10 @@ impl<'f> Flush<'f> {
             &traces.first,
             &traces.last,
             &traces.all,
+            &links.batch,
+            &links.position,
+            &links.trace_ids,
+            &links.linked_trace_ids,
         ]
     }
 }

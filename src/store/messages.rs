@@ -16,6 +16,7 @@ use crate::ids::{Offset, PartitionId, SegmentId, TraceId};
 query!(HEADS_FIND_TIME = "heads_find_time"[INT8, TIMESTAMPTZ]);
 template!(SEGMENT_READ = "segment_read"[INT8, INT8, INT8]);
 template!(SEGMENT_READ_BACK = "segment_read_back"[INT8, INT8, INT8]);
+template!(SEGMENT_SEARCH = "segment_search"[INT8, INT8, BYTEA, TEXT, INT8, INT8]);
 template!(SEGMENT_TRACES = "segment_traces"[INT8_ARRAY]);
 template!(SEGMENT_FIND_TIME = "segment_find_time"[INT8, TIMESTAMPTZ]);
 
@@ -73,6 +74,13 @@ pub struct ReadLimit {
     pub bytes: u64,
 }
 
+/// Which messages a search is for.
+#[derive(Debug, Clone, Copy)]
+pub struct Matching<'a> {
+    pub key: Option<&'a [u8]>,
+    pub transaction_id: Option<&'a str>,
+}
+
 /// In which direction offsets are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -101,6 +109,24 @@ impl Store {
         let rows = connection
             .read(template, &[("segment_id", segment_id.0)], &[&offset.0, &messages, &bytes])
             .await?;
+        Ok(rows.iter().map(message).collect())
+    }
+
+    /// Messages of one segment that match, newest first; [`Error::TableGone`] if retention was faster.
+    pub async fn segment_search(
+        &self,
+        segment_id: SegmentId,
+        within: std::ops::Range<Offset>,
+        matching: Matching<'_>,
+        limit: ReadLimit,
+    ) -> Result<Vec<Message>, Error> {
+        let messages = i64::from(limit.messages);
+        let bytes = i64::try_from(limit.bytes).unwrap_or(i64::MAX);
+        let Matching { key, transaction_id } = matching;
+        let params: super::connection::Params<'_> =
+            &[&within.start.0, &within.end.0, &key, &transaction_id, &messages, &bytes];
+        let connection = self.connection().await?;
+        let rows = connection.read(&SEGMENT_SEARCH, &[("segment_id", segment_id.0)], params).await?;
         Ok(rows.iter().map(message).collect())
     }
 

@@ -11,6 +11,7 @@ use super::query::{Query, query, template};
 use super::{Connection, Store, retry};
 use crate::ids::{Offset, PartitionId, SegmentId};
 
+query!(TRACE_LINKS_TRIM = "trace_links_trim"[INT8, INT8]);
 query!(SEGMENTS_EXPIRED = "segments_expired"[]);
 query!(SEGMENTS_RETIRE = "segments_retire"[INT8, INT8]);
 query!(SEGMENTS_CUT = "segments_cut"[INT8, INT8]);
@@ -73,6 +74,7 @@ impl Connection {
         };
         if let Some(start) = start {
             self.execute(&HEADS_TRIM, &[&expired.partition_id.0, &start.0]).await?;
+            self.execute(&TRACE_LINKS_TRIM, &[&expired.partition_id.0, &start.0]).await?;
         }
         Ok(start)
     }

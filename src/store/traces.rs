@@ -2,14 +2,28 @@
 //!
 //! A flush writes one block per partition; the index maps half a trace id to blocks, and the message decides.
 
+use jiff::Timestamp;
+use serde::Deserialize;
+
 use super::Store;
 use super::error::{Effect, Error};
 use super::messages::{Message, message};
 use super::query::{query, template};
-use crate::ids::{Offset, PartitionId, SegmentId, TraceId};
+use crate::ids::{DeadLetterId, Offset, PartitionId, SegmentId, TraceId};
 
+query!(TRACE_GROUPS = "trace_groups"[INT8_ARRAY, INT8_ARRAY]);
+query!(TRACE_LINKS_FIND = "trace_links_find"[UUID, INT8]);
 query!(TRACE_BLOCKS_FIND = "trace_blocks_find"[INT8, INT8]);
 template!(SEGMENT_FIND_TRACE = "segment_find_trace"[INT8, INT8, UUID, INT8]);
+template!(SEGMENT_FIND_HOPS = "segment_find_hops"[INT8, INT8, UUID, INT8]);
+
+/// Whether the payloads of a trace are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Payloads {
+    Read,
+    /// Only how large they are.
+    Sized,
+}
 
 /// Offsets of one partition that may hold messages of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +33,75 @@ pub struct Block {
     pub end_offset: Offset,
 }
 
+/// What has become of an attempt that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureOutcome {
+    Retry,
+    DeadLetter,
+    Skip,
+}
+
+/// An attempt at a message that has failed.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct TracedFailure {
+    pub attempt: u32,
+    pub outcome: FailureOutcome,
+    pub reason: String,
+    /// In microseconds since 1970.
+    pub delivered_us: Option<i64>,
+    /// In microseconds since 1970.
+    pub failed_us: i64,
+}
+
+/// What a group has made of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TracedGroup {
+    /// Which of the messages that were asked for.
+    pub place: usize,
+    pub group: String,
+    pub is_done: bool,
+    /// Messages of the partition that are to be done before it.
+    pub ahead: i64,
+    pub delivered_at: Option<Timestamp>,
+    pub acked_at: Option<Timestamp>,
+    pub attempts: u32,
+    /// Oldest first.
+    pub failures: Vec<TracedFailure>,
+    pub dead_letter_id: Option<DeadLetterId>,
+}
+
+/// Traces that have to do with a trace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TraceLinks {
+    /// Those that it has named.
+    pub links: Vec<TraceId>,
+    /// Those that have named it.
+    pub linked_by: Vec<TraceId>,
+}
+
 impl Store {
+    /// What each group has made of some messages, in their order and by name of the group.
+    pub async fn trace_groups(&self, messages: &[(PartitionId, Offset)]) -> Result<Vec<TracedGroup>, Error> {
+        let partition_ids: Vec<i64> = messages.iter().map(|(partition_id, _)| partition_id.0).collect();
+        let offsets: Vec<i64> = messages.iter().map(|(_, offset)| offset.0).collect();
+        let connection = self.connection().await?;
+        let rows = connection.query(&TRACE_GROUPS, &[&partition_ids, &offsets], Effect::None).await?;
+        rows.iter().map(traced_group).collect()
+    }
+
+    /// Which traces a trace has to do with.
+    pub async fn trace_links_find(&self, trace_id: TraceId, limit: usize) -> Result<TraceLinks, Error> {
+        let connection = self.connection().await?;
+        let params: super::connection::Params<'_> = &[&trace_id.0, &(limit as i64)];
+        let mut links = TraceLinks::default();
+        for row in connection.query(&TRACE_LINKS_FIND, params, Effect::None).await? {
+            let side = if row.get("outward") { &mut links.links } else { &mut links.linked_by };
+            side.push(TraceId(row.get("other")));
+        }
+        Ok(links)
+    }
+
     /// The blocks that may hold messages of a trace, in the order they were written.
     pub async fn trace_blocks_find(&self, trace_id: TraceId, limit: usize) -> Result<Vec<Block>, Error> {
         let connection = self.connection().await?;
@@ -37,19 +119,40 @@ impl Store {
         Ok(rows.iter().map(block).collect())
     }
 
-    /// The messages of a trace among some offsets of one segment.
+    /// The messages of a trace among some offsets of one segment, with the sizes of their payloads.
     pub async fn segment_find_trace(
         &self,
         segment_id: SegmentId,
         block: Block,
         trace_id: TraceId,
+        payloads: Payloads,
         limit: usize,
-    ) -> Result<Vec<Message>, Error> {
+    ) -> Result<Vec<(Message, u64)>, Error> {
         let connection = self.connection().await?;
         let limit = limit as i64;
         let params: super::connection::Params<'_> =
             &[&block.first_offset.0, &block.end_offset.0, &trace_id.0, &limit];
-        let rows = connection.read(&SEGMENT_FIND_TRACE, &[("segment_id", segment_id.0)], params).await?;
-        Ok(rows.iter().map(message).collect())
+        let template = match payloads {
+            Payloads::Read => &SEGMENT_FIND_TRACE,
+            Payloads::Sized => &SEGMENT_FIND_HOPS,
+        };
+        let rows = connection.read(template, &[("segment_id", segment_id.0)], params).await?;
+        Ok(rows.iter().map(|row| (message(row), row.get::<_, i32>("size") as u64)).collect())
     }
+}
+
+fn traced_group(row: &tokio_postgres::Row) -> Result<TracedGroup, Error> {
+    let failures = serde_json::from_str(row.get("failures"));
+    Ok(TracedGroup {
+        place: row.get::<_, i32>("place") as usize - 1,
+        group: row.get("group_name"),
+        is_done: row.get("is_done"),
+        ahead: row.get("ahead"),
+        delivered_at: row.get("delivered_at"),
+        acked_at: row.get("acked_at"),
+        attempts: row.get::<_, i32>("attempts") as u32,
+        failures: failures
+            .map_err(|error| Error::Unexpected { sqlstate: String::new(), message: error.to_string() })?,
+        dead_letter_id: row.get::<_, Option<i64>>("dead_letter_id").map(DeadLetterId),
+    })
 }

@@ -1,4 +1,10 @@
+//! What goes on, told: logs here, spans in `spans`, and their way to a collector in `otlp`, with the feature of that name.
+//!
 //! Logs: pretty on a terminal, JSON otherwise, always on standard error. `LANEWAY_LOG` filters, like `info,laneway=debug`.
+
+#[cfg(feature = "otlp")]
+pub mod otlp;
+pub mod spans;
 
 use std::io::IsTerminal as _;
 

@@ -6,7 +6,7 @@ use laneway_client::wire::{BrokerFrame, NewMessage, Start, Subprotocol, Subscrib
 use nix::sys::signal::Signal;
 
 use crate::harness::socket::{Socket, make_topic, subscribe, text};
-use crate::harness::{Server, TestDatabase};
+use crate::harness::{Server, TestDatabase, wait};
 use crate::{median, restart};
 
 const LANES: u32 = 4;
@@ -77,4 +77,30 @@ async fn heavy_the_lanes_of_a_broker_that_dies_run_again_within_a_ttl_and_a_seco
     let took = takeovers(Signal::SIGKILL, 3).await;
     eprintln!("crash: {took:?}");
     assert!(median(took.clone()) <= TTL + Duration::from_secs(1), "{took:?}");
+}
+
+/// A client that comes back elsewhere while its broker is buried: whoever is second waits, and they never wait for each other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burial_takes_sessions_before_lanes_as_a_resume_does() {
+    let database = TestDatabase::new().await;
+    let mut living = Server::start(&["--database-url", &database.url, "--lease-ttl", "2s"]).await;
+    let mut victim = Server::start(&["--database-url", &database.url, "--lease-ttl", "2s"]).await;
+    make_topic(&living.address, "orders", 1).await;
+    let mut holder = Socket::connect(&victim.address, Subprotocol::MessagePack).await;
+    holder.subscribe_with(newest("billing")).await.unwrap();
+    holder.granted().await;
+    // As a resume begins: its session first.
+    let resuming = database.raw().await;
+    resuming.batch_execute("BEGIN; SELECT FROM laneway.session FOR UPDATE").await.unwrap();
+    victim.signal(Signal::SIGKILL);
+    victim.ended().await;
+    let burying = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND application_name = 'laneway heartbeat' AND wait_event_type = 'Lock'";
+    wait::until("the burial to wait for the session", async || database.number(burying).await == 1).await;
+    // Its lanes next.
+    let lanes = "SET LOCAL lock_timeout = '100ms'; SELECT FROM laneway.lane FOR NO KEY UPDATE; COMMIT";
+    resuming.batch_execute(lanes).await.unwrap();
+    let held = "SELECT count(*) FROM laneway.lane WHERE session_id IS NOT NULL";
+    wait::until("the burial", async || database.number(held).await == 0).await;
+    assert_eq!(living.stop().await, 0);
 }

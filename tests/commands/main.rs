@@ -7,6 +7,7 @@
 //! | `publish_stream` | restarts in the middle, Ctrl-C, flat memory |
 //! | `subscribe` | formats, counts, mistakes, what is committed when |
 //! | `subscribe_stream` | restarts in the middle |
+//! | `trace` | the drawing, the document, following, mistakes |
 //! | `tail` | places, filters, mistakes, restarts in the middle |
 
 #![allow(clippy::unwrap_used, clippy::too_many_lines)]
@@ -22,3 +23,4 @@ mod subscribe;
 mod subscribe_stream;
 mod tail;
 mod tour;
+mod trace;

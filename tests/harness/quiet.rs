@@ -15,7 +15,8 @@ pub struct QuietBroker {
 
 impl QuietBroker {
     pub fn start(store: Store) -> Self {
-        let Assembled { broker, appenders, chores, .. } = Assembled::new(store, BrokerSettings::default());
+        let Assembled { broker, appenders, chores, .. } =
+            Assembled::new(store, BrokerSettings::default(), laneway::telemetry::spans::Spans::default());
         Self { broker, _chores: chores, tasks: appenders }
     }
 

@@ -11,7 +11,12 @@
 //! | `transact` | steps: acks and publishes together, repeated, fenced, refused |
 //! | `handovers` | targets and owners that die on the way, late members, churn |
 //! | `poison` | crashes of brokers, dead letters that cannot be written |
-//! | `hops` | trace ids, bit for bit |
+//! | `hops` | trace ids and causes, bit for bit |
+//! | `causes` | causes, links and traceparents: carried, believed, refused |
+//! | `traces` | the tree of a trace, and what groups have made of it |
+//! | `watches` | traces told as they happen |
+//! | `spans` | what an OpenTelemetry collector gets |
+//! | `searches` | messages by key, transaction id and time |
 //! | `clocks`, `hints` | brokers whose clocks are off, LISTEN that is lost |
 //! | `crowd` | many sessions that come and go while messages flow |
 //! | `commits` | what acks cost the database |
@@ -26,6 +31,7 @@
 mod harness;
 
 mod acks;
+mod causes;
 mod clocks;
 mod commits;
 mod crowd;
@@ -39,9 +45,14 @@ mod lag_metrics;
 mod members;
 mod metrics;
 mod poison;
+mod searches;
+#[cfg(feature = "otlp")]
+mod spans;
 mod step_crashes;
+mod traces;
 mod transact;
 mod utilisation;
+mod watches;
 mod zombies;
 
 use harness::socket::{Socket, make_topic, text};

@@ -8,6 +8,7 @@ use laneway_client::wire::{
     BrokerFrame, ClientFrame, Credit, Hello, NewMessage, Resume, StepPublish, Subprotocol, Transact, Welcome,
 };
 use laneway_client::{Class, ErrorCode};
+use nix::sys::signal::Signal;
 use rand::Rng as _;
 use uuid::Uuid;
 
@@ -18,6 +19,9 @@ const MESSAGES: i64 = 1_500;
 const PARTITIONS: u32 = 2;
 const BROKER_CRASHES: usize = 6;
 const BACKEND_CRASHES: usize = 60;
+const ORDERS_PER_KILL: i64 = 60;
+const ORDERS_PER_RACE: i64 = 200;
+const ZOMBIE_ROUNDS: i64 = 3;
 
 /// Committed offset and single acks of every lane, as messages that are not done.
 const OPEN: &str = "SELECT count(*) FROM laneway.lag WHERE lag_messages > 0";
@@ -26,14 +30,8 @@ const OPEN: &str = "SELECT count(*) FROM laneway.lag WHERE lag_messages > 0";
 async fn heavy_brokers_and_backends_that_die_in_the_midst_of_steps_leave_each_done_whole_and_once() {
     let database = TestDatabase::new().await;
     let mut server = serve(&database).await;
-    make_topic(&server.address, "orders", PARTITIONS).await;
-    make_topic(&server.address, "results", 3).await;
-    let mut producer = Socket::connect(&server.address, Subprotocol::MessagePack).await;
-    for partition in 0..PARTITIONS {
-        let message = |number| NewMessage { partition: Some(partition), ..text(format!("{number}")) };
-        producer.publish("orders", (0..MESSAGES).map(message).collect()).await;
-    }
-    producer.close().await;
+    make_topics(&server, PARTITIONS).await;
+    order(&server, PARTITIONS, 0..MESSAGES).await;
     let address = Arc::new(Mutex::new(server.address.clone()));
     let workers: Vec<_> = (0..PARTITIONS).map(|_| tokio::spawn(work(address.clone()))).collect();
     let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -49,6 +47,110 @@ async fn heavy_brokers_and_backends_that_die_in_the_midst_of_steps_leave_each_do
         *address.lock().unwrap() = server.address.clone();
         assert!(!workers.iter().any(tokio::task::JoinHandle::is_finished), "crash {crash}");
     }
+    finish(&database, workers, PARTITIONS, MESSAGES).await;
+    assert_eq!(server.stop().await, 0);
+}
+
+/// `LANEWAY_STEP_KILLS=1000` tries it for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn heavy_a_broker_that_is_killed_again_and_again_among_steps_leaves_each_done_whole_and_once() {
+    let kills: i64 = std::env::var("LANEWAY_STEP_KILLS").map_or(15, |kills| kills.parse().unwrap());
+    let database = TestDatabase::new().await;
+    let mut server = serve(&database).await;
+    make_topics(&server, PARTITIONS).await;
+    let address = Arc::new(Mutex::new(server.address.clone()));
+    let workers: Vec<_> = (0..PARTITIONS).map(|_| tokio::spawn(work(address.clone()))).collect();
+    for kill in 0..kills {
+        order(&server, PARTITIONS, kill * ORDERS_PER_KILL..(kill + 1) * ORDERS_PER_KILL).await;
+        pause(1..60).await;
+        server.kill().await;
+        server = serve(&database).await;
+        *address.lock().unwrap() = server.address.clone();
+        if kill % 50 == 49 {
+            eprintln!(
+                "{} kills, {} steps done",
+                kill + 1,
+                database.number("SELECT count(*) FROM laneway.step").await
+            );
+        }
+    }
+    let steps = database.number("SELECT count(*) FROM laneway.step").await;
+    assert!(steps >= kills, "{steps} steps among {kills} kills");
+    finish(&database, workers, PARTITIONS, kills * ORDERS_PER_KILL).await;
+    assert_eq!(server.stop().await, 0);
+}
+
+/// Each of two brokers is frozen with steps on the way, the lane goes to the other, and both come back at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn heavy_of_two_zombies_that_race_for_one_lane_one_step_counts() {
+    let database = TestDatabase::new().await;
+    let mut servers = [serve(&database).await, serve(&database).await];
+    make_topics(&servers[0], 1).await;
+    let workers =
+        servers.iter().map(|server| tokio::spawn(work(Arc::new(Mutex::new(server.address.clone())))));
+    let workers: Vec<_> = workers.collect();
+    for round in 0..ZOMBIE_ROUNDS {
+        order(&servers[0], 1, round * ORDERS_PER_RACE..(round + 1) * ORDERS_PER_RACE).await;
+        let first = holder(&database, &servers).await;
+        servers[first].signal(Signal::SIGSTOP);
+        // The lane goes to the other one, which begins on what the first has not answered for.
+        let other = 1 - first;
+        let moved = async || holder_now(&database, &servers).await == Some(other);
+        crate::harness::wait::until("the lane to move", moved).await;
+        pause(0..30).await;
+        servers[other].signal(Signal::SIGSTOP);
+        pause(0..2_000).await;
+        let order = if round % 2 == 0 { [first, other] } else { [other, first] };
+        order.iter().for_each(|zombie| servers[*zombie].signal(Signal::SIGCONT));
+    }
+    finish(&database, workers, 1, ZOMBIE_ROUNDS * ORDERS_PER_RACE).await;
+    for server in &mut servers {
+        assert_eq!(server.stop().await, 0);
+    }
+}
+
+/// Which of two brokers holds the lane of a topic of one partition.
+async fn holder_now(database: &TestDatabase, servers: &[Server; 2]) -> Option<usize> {
+    let row = database.raw().await;
+    let row =
+        row.query_opt("SELECT broker_id FROM laneway.lane WHERE broker_id IS NOT NULL", &[]).await.unwrap();
+    let id: Uuid = row?.get(0);
+    let is_its = |line: &String| line.contains("broker registered") && line.contains(&id.to_string());
+    servers.iter().position(|server| server.log().iter().any(is_its))
+}
+
+async fn holder(database: &TestDatabase, servers: &[Server; 2]) -> usize {
+    let mut found = None;
+    crate::harness::wait::until("the lane to be held", async || {
+        found = holder_now(database, servers).await;
+        found.is_some()
+    })
+    .await;
+    found.unwrap()
+}
+
+async fn make_topics(server: &Server, partitions: u32) {
+    make_topic(&server.address, "orders", partitions).await;
+    make_topic(&server.address, "results", 3).await;
+}
+
+/// Publishes numbered orders to every partition.
+async fn order(server: &Server, partitions: u32, numbers: std::ops::Range<i64>) {
+    let mut producer = Socket::connect(&server.address, Subprotocol::MessagePack).await;
+    for partition in 0..partitions {
+        let message = |number| NewMessage { partition: Some(partition), ..text(format!("{number}")) };
+        producer.publish("orders", numbers.clone().map(message).collect()).await;
+    }
+    producer.close().await;
+}
+
+/// Waits until everything is done, and sees that it was done once.
+async fn finish(
+    database: &TestDatabase,
+    workers: Vec<tokio::task::JoinHandle<()>>,
+    partitions: u32,
+    messages: i64,
+) {
     crate::harness::wait::until("every message to be done", async || database.number(OPEN).await == 0).await;
     workers.iter().for_each(tokio::task::JoinHandle::abort);
     let rows = database.raw().await;
@@ -61,12 +163,11 @@ async fn heavy_brokers_and_backends_that_die_in_the_midst_of_steps_leave_each_do
     for row in rows.await.unwrap() {
         *results.entry(row.get(0)).or_default() += 1;
     }
-    let wanted = (0..PARTITIONS)
-        .flat_map(|partition| (0..MESSAGES).map(move |offset| format!("{partition}:{offset}")));
+    let wanted = (0..partitions)
+        .flat_map(|partition| (0..messages).map(move |offset| format!("{partition}:{offset}")));
     assert_eq!(results.keys().cloned().collect::<std::collections::BTreeSet<_>>(), wanted.collect());
     let twice: Vec<_> = results.iter().filter(|(_, count)| **count != 1).collect();
     assert!(twice.is_empty(), "{twice:?}");
-    assert_eq!(server.stop().await, 0);
 }
 
 async fn serve(database: &TestDatabase) -> Server {

@@ -4,6 +4,7 @@ use laneway::broker::Broker;
 use laneway::broker::appender::Unit;
 use laneway::broker::message::Draft;
 use laneway::ids::{CutId, PartitionId, TraceId};
+use laneway::store::traces::Payloads;
 use laneway::store::{Role, Store};
 use uuid::Uuid;
 
@@ -64,7 +65,7 @@ async fn publish(broker: &Broker, partition_id: PartitionId) -> TraceId {
 
 async fn assert_found(broker: &Broker, traces: &[TraceId]) {
     for trace_id in traces {
-        assert_eq!(broker.reader.trace(*trace_id).await.unwrap().len(), 1);
+        assert_eq!(broker.reader.trace(*trace_id, Payloads::Read).await.unwrap().len(), 1);
     }
 }
 

@@ -7,6 +7,7 @@ use laneway::broker::appender::Unit;
 use laneway::broker::message::{Cause, Draft};
 use laneway::broker::reader::Hop;
 use laneway::ids::{Offset, PartitionId, TraceId};
+use laneway::store::traces::Payloads;
 use laneway_client::topic::CreateTopic;
 use uuid::Uuid;
 
@@ -27,7 +28,7 @@ async fn publish(broker: &Broker, partition_id: PartitionId, messages: &[(TraceI
 }
 
 async fn found(broker: &Broker, trace_id: TraceId) -> Vec<String> {
-    let hops = broker.reader.trace(trace_id).await.unwrap();
+    let hops = broker.reader.trace(trace_id, Payloads::Read).await.unwrap();
     assert!(hops.iter().all(|hop| hop.message.trace_id == trace_id));
     hops.iter().flat_map(|hop| texts(std::slice::from_ref(&hop.message))).collect()
 }
@@ -53,7 +54,7 @@ async fn a_trace_is_found_in_every_topic_and_partition_in_the_order_of_publishin
             (0..30).map(|place| (if place % 10 == 9 { trace_id } else { other }, "e")).collect();
         publish(&broker, invoices.partitions[0], &long).await;
         assert_eq!(found(&broker, trace_id).await, ["a", "b", "c", "d", "e", "e", "e"]);
-        assert_eq!(broker.reader.trace(other).await.unwrap().len(), 4 + 27);
+        assert_eq!(broker.reader.trace(other, Payloads::Read).await.unwrap().len(), 4 + 27);
     }
     assert_eq!(found(&broker, random()).await, [""; 0]);
 }
@@ -69,7 +70,7 @@ async fn hops_say_where_they_are_and_what_caused_them() {
     let effect = Draft { trace_id: Some(trace_id), cause, ..draft("effect") }.check(100).unwrap();
     let unit = Unit { messages: vec![effect], ..unit(topic.partitions[0], []) };
     broker.appender.append(unit).await.unwrap();
-    let hops = broker.reader.trace(trace_id).await.unwrap();
+    let hops = broker.reader.trace(trace_id, Payloads::Read).await.unwrap();
     let place = |hop: &Hop| (hop.partition_id, hop.message.offset, hop.message.cause);
     assert_eq!(
         hops.iter().map(place).collect::<Vec<_>>(),
@@ -113,7 +114,7 @@ async fn every_trace_of_a_busy_topic_is_found_whole_by_any_broker() {
         answer.await.unwrap().unwrap();
     }
     for (number, trace_id) in traces.iter().enumerate() {
-        let hops = brokers[number % 2].reader.trace(*trace_id).await.unwrap();
+        let hops = brokers[number % 2].reader.trace(*trace_id, Payloads::Read).await.unwrap();
         assert_eq!(hops.len(), 12);
         assert!(hops.is_sorted_by_key(|hop| hop.message.published_at));
         let rounds: BTreeSet<Vec<u8>> = hops.iter().map(|hop| hop.message.payload.to_vec()).collect();
@@ -136,11 +137,11 @@ async fn a_trace_that_retention_has_cut_in_two_shows_what_is_left() {
     let long: Vec<_> = (40..60).map(|_| (trace_id, "long")).collect();
     publish(&broker, partition_id, &long).await;
     publish(&broker, partition_id, &[(random(), "noise")]).await;
-    assert_eq!(broker.reader.trace(trace_id).await.unwrap().len(), 60);
+    assert_eq!(broker.reader.trace(trace_id, Payloads::Read).await.unwrap().len(), 60);
     seal(&broker.store).await;
     broker.store.retention_pass().await.unwrap();
     // The reader remembers tables that are gone.
-    let hops = broker.reader.trace(trace_id).await.unwrap();
+    let hops = broker.reader.trace(trace_id, Payloads::Read).await.unwrap();
     let offsets: Vec<i64> = hops.iter().map(|hop| hop.message.offset.0).collect();
     assert_eq!(offsets, (48..60).collect::<Vec<_>>());
 }

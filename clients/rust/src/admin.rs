@@ -12,6 +12,7 @@ use crate::message::{PublishMessage, PublishResult, StoredMessage};
 use crate::problem::Problem;
 use crate::tls::{self, CaError};
 use crate::topic::{AlterTopic, CreateTopic, TopicDetail, TopicList};
+use crate::trace::Trace;
 use crate::wire::WantedSettings;
 
 /// Where a broker listens unless it is told otherwise.
@@ -137,6 +138,11 @@ impl Admin {
     /// One topic with its partitions.
     pub async fn show_topic(&self, name: &str) -> Result<TopicDetail, AdminError> {
         self.answer(self.http.get(self.url(&["v1", "topics", name]))).await
+    }
+
+    /// Everything that is known about a trace.
+    pub async fn show_trace(&self, trace_id: uuid::Uuid) -> Result<Trace, AdminError> {
+        self.answer(self.http.get(self.url(&["v1", "traces", &trace_id.to_string()]))).await
     }
 
     /// Deletes a topic with everything in it.

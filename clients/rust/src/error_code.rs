@@ -119,6 +119,8 @@ error_codes! {
     InvalidCredit = "invalid_credit", Refused, 422;
     /// The partition has no message at that offset yet.
     UnknownMessage = "unknown_message", Refused, 404;
+    /// No message of that trace is stored.
+    UnknownTrace = "unknown_trace", Refused, 404;
     /// There is no dead letter of that number.
     UnknownDeadLetter = "unknown_dead_letter", Refused, 404;
     /// The single acks of the lane leave as many gaps as it may have; the oldest must be acknowledged first.

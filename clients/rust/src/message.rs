@@ -61,6 +61,14 @@ impl Encoding {
         }
     }
 
+    /// The plainest text that stands for these bytes.
+    pub fn encode_text(bytes: &[u8]) -> (Self, String) {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => (Encoding::Text, text.to_owned()),
+            Err(_) => (Encoding::Base64, BASE64.encode(bytes)),
+        }
+    }
+
     /// The plainest value that stands for these bytes: JSON where the content type says so and it holds, else text.
     pub fn encode(bytes: &[u8], content_type: Option<&str>) -> (Self, Box<RawValue>) {
         let text = std::str::from_utf8(bytes);
@@ -70,10 +78,8 @@ impl Encoding {
         {
             return (Encoding::Json, value);
         }
-        match text {
-            Ok(text) => (Encoding::Text, quoted(text)),
-            Err(_) => (Encoding::Base64, quoted(&BASE64.encode(bytes))),
-        }
+        let (encoding, text) = Self::encode_text(bytes);
+        (encoding, quoted(&text))
     }
 }
 
@@ -253,6 +259,18 @@ pub struct MessageList {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub truncated: bool,
+}
+
+/// One page of a search: `GET /v1/topics/{topic}/search`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FoundMessages {
+    /// The newest first.
+    pub messages: Vec<StoredMessage>,
+    /// Give this as `before` to get the next page; absent on the last one. A page may be empty and still have a next one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::SearchKey>))]
+    pub next: Option<String>,
 }
 
 #[cfg(test)]

@@ -42,6 +42,10 @@ pub struct Partitions;
 #[derive(Debug)]
 pub struct LaneKey;
 
+/// Where a page of a search ends: microseconds since 1970, partition and offset.
+#[derive(Debug)]
+pub struct SearchKey;
+
 /// The last group of a page: topic and group.
 #[derive(Debug)]
 pub struct GroupKey;
@@ -80,6 +84,7 @@ schemas! {
         .unique_items(true)
         .build();
     LaneKey => text().pattern(Some(format!("^{NAME_PATTERN}/{NAME_PATTERN}/(0|[1-9][0-9]{{0,2}})$"))).build();
+    SearchKey => text().pattern(Some("^[0-9]{1,19}-[0-9]{1,3}-[0-9]{1,19}$")).build();
     GroupKey => text().pattern(Some(format!("^{NAME_PATTERN}/{NAME_PATTERN}$"))).build();
     TopicName => name();
     GroupName => name();

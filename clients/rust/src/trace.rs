@@ -3,20 +3,16 @@
 //! All moments are on the database clock (RFC 3339), all spans of time in microseconds.
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use crate::message::{Cause, Encoding};
 
 /// Everything that is known about a trace: `GET /v1/traces/{trace_id}`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Trace {
     /// Its id.
     #[cfg_attr(feature = "openapi", schema(value_type = uuid::Uuid))]
     pub trace_id: String,
-    /// When it was read.
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Moment))]
-    pub read_at: String,
     /// Its messages as a tree, written down from the roots: a cause stands before its effects, and effects of one cause in the
     /// order of publishing.
     pub hops: Vec<Hop>,
@@ -39,7 +35,7 @@ pub struct Trace {
 }
 
 /// A message of a trace.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Hop {
     /// Its topic.
@@ -53,9 +49,8 @@ pub struct Hop {
     pub offset: i64,
     /// Its key, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Json, required = false))]
-    pub key: Option<Box<RawValue>>,
-    /// How `key` stands for bytes.
+    pub key: Option<String>,
+    /// How `key` stands for bytes: as text or in base64.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(required))]
     pub key_encoding: Encoding,

@@ -37,6 +37,12 @@ pub(in crate::broker) fn add_message<'a>(
     columns.payloads.push(&message.payload);
     columns.producers.push(message.producer.as_deref());
     flush.traces.all.push(message.trace_id.prefix());
+    for link in &message.links {
+        flush.links.batch.push(batch);
+        flush.links.position.push(position);
+        flush.links.trace_ids.push(message.trace_id.0);
+        flush.links.linked_trace_ids.push(link.0);
+    }
 }
 
 /// Each trace once per batch, of those added since `before`: a pipeline run often sends several messages together.

@@ -414,6 +414,9 @@ impl Owner {
             BrokerFrame::Transacted(step) => {
                 tracing::warn!(step = %step.step_id, "a step that nobody asked for")
             }
+            BrokerFrame::Traced(_) | BrokerFrame::Watching(_) | BrokerFrame::TraceChanged(_) => {
+                tracing::warn!("news of a trace that nobody asked for");
+            }
             BrokerFrame::Batch(batch) => {
                 if let Some(shared) = self.readers.shared(batch.subscription) {
                     shared.with(|inbox| inbox.on_batch(batch));

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::record::Record;
 use super::shared::{OffsetRange, OnFailure, ResumeOutcome, Token};
+use super::tracing::{TraceChanged, Traced, Watching};
 use super::transact::Transacted;
 use crate::error_code::{Class, ErrorCode};
 
@@ -35,6 +36,12 @@ pub enum BrokerFrame {
     Tailing(Tailing),
     /// It no longer does.
     Untailed(Untailed),
+    /// A trace, as far as it is known.
+    Traced(Box<Traced>),
+    /// The session watches traces.
+    Watching(Watching),
+    /// Something has happened in a trace.
+    TraceChanged(TraceChanged),
     /// I am here.
     Heartbeat,
     /// The broker is leaving.
@@ -452,6 +459,9 @@ impl BrokerFrame {
             Self::Unsubscribed(_) => "unsubscribed",
             Self::Tailing(_) => "tailing",
             Self::Untailed(_) => "untailed",
+            Self::Traced(_) => "traced",
+            Self::Watching(_) => "watching",
+            Self::TraceChanged(_) => "trace_changed",
             Self::Heartbeat => "heartbeat",
             Self::GoAway(_) => "go_away",
             Self::Error(_) => "error",

@@ -10,6 +10,7 @@ use super::bounds;
 use super::members;
 use super::new_message::NewMessage;
 use super::shared::{CreditGrant, OffsetRange, OnFailure, Start, Token};
+use super::tracing::{ReadTrace, Watch};
 use super::transact::Transact;
 
 /// A frame from the client.
@@ -35,8 +36,12 @@ pub enum ClientFrame {
     Unsubscribe(Unsubscribe),
     /// Reads without a group.
     Tail(Tail),
-    /// Stops reading without a group.
+    /// Stops reading or watching without a group.
     Untail(Untail),
+    /// Reads a trace.
+    Trace(ReadTrace),
+    /// Watches traces.
+    Watch(Watch),
     /// I am here.
     Heartbeat,
 }
@@ -322,6 +327,8 @@ impl ClientFrame {
             Self::Unsubscribe(_) => "unsubscribe",
             Self::Tail(_) => "tail",
             Self::Untail(_) => "untail",
+            Self::Trace(_) => "trace",
+            Self::Watch(_) => "watch",
             Self::Heartbeat => "heartbeat",
         }
     }
@@ -335,7 +342,9 @@ impl ClientFrame {
             | Self::Subscribe(Subscribe { id, .. })
             | Self::Unsubscribe(Unsubscribe { id, .. })
             | Self::Tail(Tail { id, .. })
-            | Self::Untail(Untail { id, .. }) => Some(*id),
+            | Self::Untail(Untail { id, .. })
+            | Self::Trace(ReadTrace { id, .. })
+            | Self::Watch(Watch { id, .. }) => Some(*id),
             Self::Ack(Ack { id, .. }) | Self::Nack(Nack { id, .. }) | Self::Progress(Progress { id, .. }) => {
                 *id
             }
@@ -348,6 +357,8 @@ impl ClientFrame {
         match self {
             Self::Ack(ack) => ack.check(),
             Self::Transact(transact) => transact.check(),
+            Self::Trace(trace) => trace.check(),
+            Self::Watch(watch) => watch.check(),
             Self::Nack(Nack { offset: ..0, .. }) => Err(("offset", "offset must not be negative")),
             Self::Subscribe(Subscribe { start: Some(Start::Offset(..0)), .. })
             | Self::Tail(Tail { start: Some(Start::Offset(..0)), .. }) => {

@@ -6,6 +6,7 @@
 //! | [`broker_frames`] | frames from the broker |
 //! | [`shared`] | values that stand in several frames |
 //! | [`new_message`] | a message to publish |
+//! | [`tracing`] | reading and watching traces |
 //! | [`transact`] | a step: acks and publishes together |
 //! | [`record`] | a stored message, and batches made of encoded ones |
 //! | [`bounds`] | defaults and bounds that both sides know |
@@ -27,6 +28,7 @@ pub mod new_message;
 mod pack;
 pub mod record;
 pub mod shared;
+pub mod tracing;
 pub mod transact;
 
 use bytes::Bytes;
@@ -46,6 +48,7 @@ pub use frame_error::FrameError;
 pub use new_message::NewMessage;
 pub use record::{BatchHeader, Record, RecordRef, batch_frame};
 pub use shared::{CreditGrant, OffsetRange, OnFailure, ResumeOutcome, Start, Token};
+pub use tracing::{ReadTrace, TraceChanged, Traced, Watch, Watching};
 pub use transact::{Placed, StepPublish, Transact, Transacted};
 
 use crate::error_code::ErrorCode;
@@ -115,6 +118,8 @@ impl Subprotocol {
             ClientFrame::Unsubscribe(body) => self.write(kind, body),
             ClientFrame::Tail(body) => self.write(kind, body),
             ClientFrame::Untail(body) => self.write(kind, body),
+            ClientFrame::Trace(body) => self.write(kind, body),
+            ClientFrame::Watch(body) => self.write(kind, body),
             ClientFrame::Heartbeat => self.write(kind, &Nothing {}),
         }
     }
@@ -135,6 +140,9 @@ impl Subprotocol {
             BrokerFrame::Unsubscribed(body) => self.write(kind, body),
             BrokerFrame::Tailing(body) => self.write(kind, body),
             BrokerFrame::Untailed(body) => self.write(kind, body),
+            BrokerFrame::Traced(body) => self.write(kind, body),
+            BrokerFrame::Watching(body) => self.write(kind, body),
+            BrokerFrame::TraceChanged(body) => self.write(kind, body),
             BrokerFrame::Heartbeat => self.write(kind, &Nothing {}),
             BrokerFrame::GoAway(body) => self.write(kind, body),
             BrokerFrame::Error(body) => self.write(kind, body),
@@ -168,6 +176,8 @@ impl Subprotocol {
             "unsubscribe" => ClientFrame::Unsubscribe(self.body(frame)?),
             "tail" => ClientFrame::Tail(self.body(frame)?),
             "untail" => ClientFrame::Untail(self.body(frame)?),
+            "trace" => ClientFrame::Trace(self.body(frame)?),
+            "watch" => ClientFrame::Watch(self.body(frame)?),
             "heartbeat" => self.body(frame).map(|Nothing {}| ClientFrame::Heartbeat)?,
             other => return Err(unknown_type(other)),
         })
@@ -190,6 +200,9 @@ impl Subprotocol {
             "unsubscribed" => BrokerFrame::Unsubscribed(self.body(frame)?),
             "tailing" => BrokerFrame::Tailing(self.body(frame)?),
             "untailed" => BrokerFrame::Untailed(self.body(frame)?),
+            "traced" => BrokerFrame::Traced(self.body(frame)?),
+            "watching" => BrokerFrame::Watching(self.body(frame)?),
+            "trace_changed" => BrokerFrame::TraceChanged(self.body(frame)?),
             "heartbeat" => self.body(frame).map(|Nothing {}| BrokerFrame::Heartbeat)?,
             "go_away" => BrokerFrame::GoAway(self.body(frame)?),
             "error" => BrokerFrame::Error(self.body(frame)?),

@@ -16,7 +16,7 @@ use crate::traceparent;
 
 /// Version of the MessagePack array, its first element.
 const VERSION: i64 = 1;
-/// Elements of the array as it is written.
+/// Elements of the array with everything in it.
 const SLOTS: u32 = 11;
 /// Elements that an array has at least: its last two may be left out.
 const SLOTS_MIN: u32 = 9;
@@ -136,7 +136,8 @@ pub(super) fn trace_id(text: &str, field: &str) -> Result<Uuid, FrameError> {
 
 /// Appends the MessagePack array.
 pub(super) fn write(message: &NewMessage, out: &mut Vec<u8>) {
-    pack::array(out, SLOTS as usize);
+    let is_plain = message.cause.is_none() && message.links.is_empty();
+    pack::array(out, if is_plain { SLOTS_MIN } else { SLOTS } as usize);
     pack::int(out, VERSION);
     pack::bin(out, &message.payload);
     pack::optional(out, message.key.as_deref(), pack::bin);
@@ -146,6 +147,9 @@ pub(super) fn write(message: &NewMessage, out: &mut Vec<u8>) {
     pack::optional(out, (!message.headers.is_empty()).then_some(&message.headers), pack::text_map);
     pack::optional(out, message.content_type.as_deref(), pack::text);
     pack::optional(out, message.sequence, pack::int);
+    if is_plain {
+        return; // as brokers read it that know no causes
+    }
     pack::optional(out, message.cause.as_ref(), |out, cause| {
         write_cause(out, &cause.topic, cause.partition, cause.offset);
     });

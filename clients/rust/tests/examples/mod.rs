@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use laneway_client::ErrorCode;
+use laneway_client::message::Encoding;
+use laneway_client::trace::{Failure, GroupHop, Hop, HopState, Trace};
 use laneway_client::wire::*;
+use laneway_client::{Cause, ErrorCode};
 use uuid::Uuid;
 
 const SESSION: Uuid = Uuid::from_u128(0x0198_f5a0_1c2d_7e3f_8a4b_5c6d_7e8f_9a0b);
@@ -36,6 +38,71 @@ fn batch_options() -> BatchOptions {
 
 fn message(payload: &'static [u8]) -> NewMessage {
     NewMessage { payload: Bytes::from_static(payload), ..NewMessage::default() }
+}
+
+fn cause() -> Cause {
+    Cause { topic: "orders".into(), partition: 7, offset: 1_042 }
+}
+
+fn watch(trace_id: Option<Uuid>, topic: Option<&str>, sample: Option<f64>) -> ClientFrame {
+    ClientFrame::Watch(Watch { id: 8, trace_id, topic: topic.map(str::to_owned), sample })
+}
+
+/// Two hops: one that is done, and one that has failed and waits.
+fn trace() -> Trace {
+    let hop = |topic: &str, offset: i64, cause: Option<Cause>, groups: Vec<GroupHop>| Hop {
+        topic: topic.into(),
+        partition: 7,
+        offset,
+        key: Some("customer-17".into()),
+        key_encoding: Encoding::Text,
+        size: 5,
+        producer: None,
+        transaction_id: None,
+        published_at: "2026-11-16T06:41:00.123456Z".into(),
+        parent: cause.as_ref().map(|_| 0),
+        depth: u32::from(cause.is_some()),
+        cause,
+        groups,
+    };
+    let done = GroupHop {
+        group: "billing".into(),
+        state: HopState::Acked,
+        ahead: None,
+        delivered_at: Some("2026-11-16T06:41:00.125Z".into()),
+        acked_at: Some("2026-11-16T06:41:00.165Z".into()),
+        attempts: 1,
+        failures: vec![],
+        dead_letter: None,
+        waiting_us: Some(1_544),
+        handling_us: Some(40_000),
+    };
+    let failure = Failure {
+        attempt: 1,
+        reason: "the card was declined".into(),
+        delivered_at: None,
+        failed_at: "2026-11-16T06:41:01Z".into(),
+    };
+    let retrying = GroupHop {
+        state: HopState::Retrying,
+        ahead: Some(3),
+        delivered_at: None,
+        acked_at: None,
+        failures: vec![failure],
+        waiting_us: None,
+        handling_us: None,
+        ..done.clone()
+    };
+    Trace {
+        trace_id: TRACE.to_string(),
+        hops: vec![hop("orders", 1_042, None, vec![done]), hop("charges", 4, Some(cause()), vec![retrying])],
+        critical_path: vec![0, 1],
+        waiting_us: 1_544,
+        handling_us: 40_000,
+        links: vec![PRODUCER.to_string()],
+        linked_by: vec![],
+        truncated: false,
+    }
 }
 
 fn publish(messages: Vec<NewMessage>) -> ClientFrame {
@@ -109,6 +176,7 @@ fn publishes() -> Vec<(&'static str, ClientFrame)> {
         headers: headers(),
         content_type: Some("text/plain".into()),
         sequence: Some(sequence),
+        ..NewMessage::default()
     };
     let sequenced = Publish {
         id: (1 << 53) - 1, // the largest that every JSON parser keeps exact
@@ -116,11 +184,18 @@ fn publishes() -> Vec<(&'static str, ClientFrame)> {
         producer_id: Some(PRODUCER),
         messages: vec![full(41), full(42)],
     };
+    let caused = NewMessage {
+        trace_id: Some(TRACE),
+        cause: Some(cause()),
+        links: vec![PRODUCER, STEP],
+        ..message(b"an invoice")
+    };
     vec![
         ("publish_text", publish(vec![message(b"hello"), message(b"")])),
         ("publish_json", publish(vec![json])),
         ("publish_base64", publish(vec![binary])),
         ("publish_full", ClientFrame::Publish(sequenced)),
+        ("publish_caused", publish(vec![caused, message(b"hello")])),
     ]
 }
 
@@ -147,6 +222,9 @@ fn subscriptions() -> Vec<(&'static str, ClientFrame)> {
         ("tail", ClientFrame::Tail(tail())),
         ("tail_partitions", ClientFrame::Tail(Tail { batch: Some(batch_options()), ..part })),
         ("transact", ClientFrame::Transact(transact())),
+        ("trace", ClientFrame::Trace(ReadTrace { id: 7, trace_id: TRACE })),
+        ("watch_trace", watch(Some(TRACE), None, None)),
+        ("watch_topic", watch(None, Some("orders"), Some(0.25))),
         ("untail", ClientFrame::Untail(Untail { id: 6, subscription: 2 })),
     ]
 }
@@ -337,6 +415,7 @@ fn record(offset: i64, payload: &'static [u8]) -> Record {
         offset,
         published_at_us: PUBLISHED_AT_US,
         trace_id: TRACE,
+        cause: None,
         key: None,
         transaction_id: None,
         headers: None,
@@ -370,6 +449,10 @@ fn batches() -> Vec<(&'static str, BrokerFrame)> {
         ("batch_base64", BrokerFrame::Batch(batch(vec![binary]))),
         ("batch_retry", BrokerFrame::Batch(retried)),
         ("batch_tail", BrokerFrame::Batch(tailed)),
+        (
+            "batch_caused",
+            BrokerFrame::Batch(batch(vec![Record { cause: Some(cause()), ..record(4, b"hello") }])),
+        ),
     ]
 }
 
@@ -398,11 +481,16 @@ fn endings() -> Vec<(&'static str, BrokerFrame)> {
     };
     let gap = ErrorFrame { expected: Some(43), ..error(ErrorCode::SequenceGap, "sequence 43 was expected") };
     let fatal = error(ErrorCode::OutOfTurn, "the first frame must be hello");
+    let changed =
+        TraceChanged { subscription: 3, trace_id: TRACE, hops: trace().hops.split_off(1), left_out: 2 };
     vec![
         ("acked", BrokerFrame::Acked(acked)),
         ("transacted", BrokerFrame::Transacted(transacted)),
         ("unsubscribed", BrokerFrame::Unsubscribed(Unsubscribed { id: 4, subscription: 1 })),
         ("untailed", BrokerFrame::Untailed(Untailed { id: 6, subscription: 2 })),
+        ("traced", BrokerFrame::Traced(Box::new(Traced { id: 7, trace: trace() }))),
+        ("watching", BrokerFrame::Watching(Watching { id: 8, subscription: 3 })),
+        ("trace_changed", BrokerFrame::TraceChanged(changed)),
         ("go_away", BrokerFrame::GoAway(GoAway { reason: "the broker restarts".into(), delay_ms: 1_500 })),
         ("error_malformed", BrokerFrame::Error(Box::new(malformed))),
         ("error_stale_round", BrokerFrame::Error(Box::new(stale))),

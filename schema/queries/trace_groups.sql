@@ -1,0 +1,66 @@
+-- trace_groups: what each group has made of some messages.
+-- $1 partition_ids bigint[], $2 offsets bigint[] (one message each)
+-- Rows: a message (its place, from 1) and a group that began at or before it. Locks nothing.
+-- The ranges of times of a lane are disjoint unless it was moved back: the newest of a few around the offset is taken.
+SELECT
+    m.place::integer AS place, g.name AS group_name, done.is_done, t.delivered_at, t.acked_at, d.dead_letter_id,
+    greatest(
+        m."offset" - greatest(coalesce(c.committed_offset, l.first_offset), p.start_offset) - (
+            SELECT coalesce(sum(least(upper(r), m."offset") - lower(r)), 0)::bigint
+            FROM unnest(c.acked) AS r
+            WHERE lower(r) < m."offset"
+        ),
+        0
+    ) AS ahead,
+    coalesce(a.attempts, 0) AS attempts,
+    coalesce(f.failures, '[]') AS failures
+FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS m (partition_id, "offset", place)
+JOIN laneway.partition p USING (partition_id)
+JOIN laneway.lane l USING (partition_id)
+JOIN laneway.consumer_group g USING (group_id)
+LEFT JOIN LATERAL (
+    SELECT lc.epoch, lc.committed_offset, lc.acked
+    FROM laneway.lane_commit lc
+    WHERE lc.group_id = l.group_id AND lc.partition_id = l.partition_id
+    ORDER BY lc.epoch DESC, lc.number DESC
+    LIMIT 1
+) c ON true
+CROSS JOIN LATERAL (
+    SELECT
+        m."offset" < coalesce(c.committed_offset, l.first_offset)
+        OR coalesce(c.acked @> m."offset", false)
+        OR EXISTS (
+            SELECT FROM laneway.step_ack s
+            WHERE s.group_id = l.group_id AND s.partition_id = l.partition_id AND s.epoch >= coalesce(c.epoch, 0)
+              AND s.from_offset <= m."offset" AND s.to_offset > m."offset"
+        ) AS is_done
+) done
+LEFT JOIN LATERAL (
+    SELECT near.delivered_at, near.acked_at
+    FROM (
+        SELECT lt.delivered_at, lt.acked_at, lt.end_offset
+        FROM laneway.lane_time lt
+        WHERE lt.group_id = l.group_id AND lt.partition_id = l.partition_id AND lt.first_offset <= m."offset"
+        ORDER BY lt.first_offset DESC
+        LIMIT 16
+    ) near
+    WHERE near.end_offset > m."offset"
+    ORDER BY near.acked_at DESC
+    LIMIT 1
+) t ON true
+LEFT JOIN laneway.attempt a
+    ON a.group_id = l.group_id AND a.partition_id = l.partition_id AND a."offset" = m."offset"
+LEFT JOIN laneway.dead_letter d
+    ON d.partition_id = l.partition_id AND d."offset" = m."offset" AND d.group_name = g.name
+LEFT JOIN LATERAL (
+    SELECT json_agg(json_build_object(
+        'attempt', tried.attempt, 'outcome', tried.outcome, 'reason', tried.reason,
+        'delivered_us', (extract(epoch FROM tried.delivered_at) * 1000000)::bigint,
+        'failed_us', (extract(epoch FROM tried.failed_at) * 1000000)::bigint
+    ) ORDER BY tried.failed_at, tried.attempt)::text AS failures
+    FROM laneway.failure tried
+    WHERE tried.group_id = l.group_id AND tried.partition_id = l.partition_id AND tried."offset" = m."offset"
+) f ON true
+WHERE least(l.first_offset, coalesce(c.committed_offset, l.first_offset)) <= m."offset"
+   OR d.dead_letter_id IS NOT NULL
+ORDER BY m.place, g.name

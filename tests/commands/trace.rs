@@ -1,0 +1,73 @@
+//! `laneway trace`: the drawing, the document, waiting for what comes, mistakes.
+
+use laneway_client::trace::Trace;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::running::{Bus, Running, sentence, wrong_usage};
+
+const TRACE: &str = "0198f5a0-1c2d-7e3f-8a4b-5c6d7e8f9a0b";
+
+/// Publishes a message of the trace over HTTP.
+async fn publish(bus: &Bus, key: &str, cause: Option<i64>) {
+    let mut body = json!({"payload": "an order", "key": key, "trace_id": TRACE, "partition": 0});
+    if let Some(offset) = cause {
+        body["cause"] = json!({"topic": "orders", "partition": 0, "offset": offset});
+    }
+    let url = bus.server.url("/v1/topics/orders/message");
+    let answer = reqwest::Client::new().post(url).json(&body).send().await.unwrap();
+    assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_draws_the_tree_or_prints_the_document() {
+    let bus = Bus::new(1).await;
+    publish(&bus, "customer-17", None).await;
+    publish(&bus, "an \u{1b}[31mevil key", Some(0)).await;
+    publish(&bus, "customer-17", Some(1)).await;
+    let said = bus.run(&["trace", TRACE, "--width", "100"]).await;
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{}", said.stdout);
+    assert!(said.stdout.starts_with(&format!("trace {TRACE}  3 messages in 1 topic, ")), "{}", said.stdout);
+    for part in [
+        "orders/0@0* customer-17",
+        "└─ orders/0@1* an \u{fffd}[31mevil key",
+        "   └─ orders/0@2*",
+        "no group",
+        "• published",
+    ] {
+        assert!(said.stdout.contains(part), "{part} in\n{}", said.stdout);
+    }
+    assert!(!said.stdout.contains('\u{1b}') && said.stdout.lines().all(|line| line.chars().count() <= 100));
+    let simple = TRACE.replace('-', "");
+    for id in [simple.as_str(), &format!("00-{simple}-b7ad6b7169203331-01")] {
+        let said = bus.run(&["trace", id, "--json"]).await;
+        let trace: Trace = serde_json::from_str(&said.stdout).unwrap();
+        assert_eq!((trace.trace_id.as_str(), trace.critical_path), (TRACE, vec![0, 1, 2]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_follows_what_comes() {
+    let bus = Bus::new(1).await;
+    let mut running = Running::start(&bus, &["trace", TRACE, "--follow", "--json"]);
+    crate::harness::wait::until("it to wait", async || running.said().contains("nobody has published")).await;
+    for hop in 0..3_usize {
+        publish(&bus, "customer-17", hop.checked_sub(1).map(|cause| cause as i64)).await;
+        let line: Value = serde_json::from_str(&running.line().await.unwrap()).unwrap();
+        assert_eq!(line["hops"].as_array().unwrap().len(), hop + 1);
+    }
+    running.signal(Signal::SIGINT);
+    running.rest().await;
+    assert_eq!(running.ended().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_trace_is_said() {
+    let bus = Bus::new(1).await;
+    let said = bus.run(&["trace", TRACE]).await;
+    let said = sentence(&said, 1);
+    assert!(said.contains(&format!("no message of trace {TRACE} is stored")), "{said}");
+    for id in ["nonsense", "00000000000000000000000000000000", "00-0af7"] {
+        wrong_usage(&bus.run(&["trace", id]).await, "'<ID>'");
+    }
+}

@@ -1,0 +1,140 @@
+//! Watching traces: told as they happen, from every broker, within bounds.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use laneway_client::trace::HopState;
+use laneway_client::wire::{BrokerFrame, ClientFrame, NewMessage, Subprotocol, TraceChanged, Untail, Watch};
+use laneway_client::{Cause, ErrorCode};
+use uuid::Uuid;
+
+use crate::Bus;
+use crate::harness::Server;
+use crate::harness::socket::{BOTH, Socket, make_topic, text};
+
+async fn watch(socket: &mut Socket, mut watch: Watch) -> u32 {
+    watch.id = socket.id();
+    let id = watch.id;
+    socket.send(ClientFrame::Watch(watch)).await;
+    socket
+        .wait_for(|frame| match frame {
+            BrokerFrame::Watching(watching) if watching.id == id => Some(watching.subscription),
+            BrokerFrame::Error(error) => panic!("{error:?}"),
+            _ => None,
+        })
+        .await
+}
+
+fn one(trace_id: Uuid) -> Watch {
+    Watch { id: 0, trace_id: Some(trace_id), topic: None, sample: None }
+}
+
+async fn changed(socket: &mut Socket) -> TraceChanged {
+    socket
+        .wait_for(|frame| match frame {
+            BrokerFrame::TraceChanged(changed) => Some(changed.clone()),
+            _ => None,
+        })
+        .await
+}
+
+fn in_trace(trace: Uuid, cause: Option<i64>) -> NewMessage {
+    let cause = cause.map(|offset| Cause { topic: "orders".into(), partition: 0, offset });
+    NewMessage { trace_id: Some(trace), cause, partition: Some(0), ..text("hop") }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trace_is_watched_live_over_two_brokers() {
+    for subprotocol in BOTH {
+        let bus = Bus::with_topic("orders", 1).await;
+        make_topic(&bus.server.address, "charges", 1).await;
+        let mut other = Server::on_database(&bus.database.url).await;
+        let trace = Uuid::now_v7();
+        let mut watcher = bus.connect(subprotocol).await;
+        let number = watch(&mut watcher, one(trace)).await; // before there is anything to see
+        let mut worker = Socket::connect(&other.address, Subprotocol::MessagePack).await;
+        let since = Instant::now();
+        worker.publish("orders", vec![in_trace(trace, None)]).await;
+        let first = changed(&mut watcher).await;
+        assert!(since.elapsed() < Duration::from_secs(5), "it took {:?}", since.elapsed());
+        assert_eq!((first.subscription, first.trace_id, first.hops.len()), (number, trace, 1));
+        // What another broker's group does with it, and what follows from it.
+        worker.subscribe("billing", "orders").await;
+        let batch = worker.batch().await;
+        worker.publish("charges", vec![in_trace(trace, Some(0))]).await;
+        worker.ack_below(&batch, 1).await.unwrap();
+        let mut seen: BTreeMap<String, Option<HopState>> = BTreeMap::new();
+        while seen.get("orders") != Some(&Some(HopState::Acked)) || !seen.contains_key("charges") {
+            for hop in changed(&mut watcher).await.hops {
+                assert_eq!(hop.parent, None);
+                seen.insert(hop.topic, hop.groups.first().map(|group| group.state));
+            }
+        }
+        // Ended, it tells nothing more.
+        let id = watcher.id();
+        watcher.send(ClientFrame::Untail(Untail { id, subscription: number })).await;
+        watcher.wait_for(|frame| matches!(frame, BrokerFrame::Untailed(_)).then_some(())).await;
+        worker.publish("charges", vec![in_trace(trace, Some(0))]).await;
+        assert_eq!(watcher.frame_within(Duration::from_millis(700)).await, None);
+        assert_eq!(other.stop().await, 0);
+        bus.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_traces_of_a_topic_are_watched_and_a_flood_is_summarised() {
+    let bus = Bus::with_topic("orders", 1).await;
+    let mut watcher = bus.connect(Subprotocol::MessagePack).await;
+    let mut producer = bus.connect(Subprotocol::MessagePack).await;
+    producer.publish("orders", vec![in_trace(Uuid::now_v7(), None)]).await; // before the watch: not its business
+    watch(&mut watcher, Watch { id: 0, trace_id: None, topic: Some("orders".into()), sample: None }).await;
+    let first = Uuid::now_v7();
+    producer.publish("orders", vec![in_trace(first, None)]).await;
+    let seen = changed(&mut watcher).await;
+    assert_eq!((seen.trace_id, seen.left_out), (first, 0));
+    // Far more than it follows: delivery goes on, and what is left out is counted.
+    let flood = (0..500).map(|_| in_trace(Uuid::now_v7(), None)).collect();
+    producer.publish("orders", flood).await;
+    let mut consumer = bus.connect(Subprotocol::MessagePack).await;
+    consumer.subscribe("billing", "orders").await;
+    consumer.batches(502).await;
+    let (mut traces, mut left_out) = (0, 0);
+    while left_out == 0 || traces < 10 {
+        let seen = changed(&mut watcher).await;
+        traces += 1;
+        left_out += seen.left_out;
+    }
+    assert!(left_out >= 400, "{left_out}");
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_watched_is_refused() {
+    let bus = Bus::with_topic("orders", 1).await;
+    let mut socket = bus.connect(Subprotocol::Json).await;
+    let topic = |topic: &str, sample| Watch { id: 0, trace_id: None, topic: Some(topic.into()), sample };
+    for (mut wish, code, field) in [
+        (one(Uuid::nil()), ErrorCode::Malformed, "trace_id"),
+        (Watch { topic: Some("orders".into()), ..one(Uuid::now_v7()) }, ErrorCode::Malformed, "trace_id"),
+        (Watch { trace_id: None, ..one(Uuid::nil()) }, ErrorCode::Malformed, "trace_id"),
+        (Watch { sample: Some(0.5), ..one(Uuid::now_v7()) }, ErrorCode::Malformed, "sample"),
+        (topic("orders", Some(0.0)), ErrorCode::Malformed, "sample"),
+        (topic("orders", Some(1.5)), ErrorCode::Malformed, "sample"),
+        (topic("nowhere", None), ErrorCode::UnknownTopic, "topic"),
+    ] {
+        wish.id = socket.id();
+        let id = wish.id;
+        socket.send(ClientFrame::Watch(wish)).await;
+        let error = socket.error().await;
+        assert_eq!(
+            (error.id, error.code, error.field.as_deref()),
+            (Some(id), code, Some(field)),
+            "{error:?}"
+        );
+    }
+    // A watch takes neither acks nor credit.
+    let number = watch(&mut socket, topic("orders", Some(0.5))).await;
+    socket.credit(number, 10, 10).await;
+    assert_eq!(socket.error().await.code, ErrorCode::UnknownSubscription);
+    bus.stop().await;
+}
