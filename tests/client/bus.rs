@@ -19,10 +19,22 @@ pub struct Bus {
     pub server: Server,
 }
 
+/// What a broker leaves behind is free soon after it was killed.
+const BRIEF: [&str; 4] = ["--lease-ttl", "2s", "--lane-drain", "1s"];
+
 impl Bus {
     pub async fn new(partitions: u32) -> Self {
+        Self::with(partitions, &[]).await
+    }
+
+    /// A broker whose leases are over soon when it is killed.
+    pub async fn brief(partitions: u32) -> Self {
+        Self::with(partitions, &BRIEF).await
+    }
+
+    async fn with(partitions: u32, args: &[&str]) -> Self {
         let database = TestDatabase::new().await;
-        let server = Server::on_database(&database.url).await;
+        let server = Server::start(&[&["--database-url", &database.url][..], args].concat()).await;
         make_topic(&server.address, "orders", partitions).await;
         Self { database, server }
     }
@@ -42,19 +54,34 @@ impl Bus {
 
     /// A broker at an address where one was before.
     pub async fn at(&self, address: &str) -> Server {
+        self.serve_at(address, &[]).await
+    }
+
+    /// As [`Bus::at`], for a [`Bus::brief`] one.
+    pub async fn brief_at(&self, address: &str) -> Server {
+        self.serve_at(address, &BRIEF).await
+    }
+
+    async fn serve_at(&self, address: &str, args: &[&str]) -> Server {
         let mut command = laneway();
-        command.args(["serve", "--listen", address, "--database-url", &self.database.url]);
+        command.args(["serve", "--listen", address, "--database-url", &self.database.url]).args(args);
         Server::spawn_command(&mut command).listening().await
     }
 
     /// Numbered messages in one partition.
     pub async fn fill(&self, partition: u32, numbers: std::ops::Range<usize>) {
         let client = self.client().await;
-        let messages = numbers.map(|number| to(partition, number));
-        for result in client.publish_many("orders", messages).await {
-            result.unwrap();
-        }
+        publish_all(&client, "orders", numbers.map(|number| to(partition, number))).await;
         client.close().await;
+    }
+
+    /// Key and payload of all messages of a topic, partition by partition and in order, as the database has them.
+    pub async fn stored_in(&self, topic: &str) -> Vec<(String, String)> {
+        let raw = self.database.raw().await;
+        let sql = r#"SELECT convert_from(coalesce(m.key, ''), 'UTF8'), convert_from(m.payload, 'UTF8')
+                     FROM laneway.message m JOIN laneway.partition p USING (partition_id)
+                     JOIN laneway.topic t USING (topic_id) WHERE t.name = $1 ORDER BY p.number, m."offset""#;
+        raw.query(sql, &[&topic]).await.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
     }
 
     /// All payloads of a partition in order, as the database has them.
@@ -82,6 +109,19 @@ pub fn quick() -> Options {
 /// Both encodings.
 pub fn both() -> [Options; 2] {
     [Subprotocol::Json, Subprotocol::MessagePack].map(|subprotocol| Options { subprotocol, ..quick() })
+}
+
+/// Publishes messages, all of which are stored.
+pub async fn publish_all(client: &Client, topic: &str, messages: impl IntoIterator<Item = NewMessage>) {
+    for result in client.publish_many(topic, messages).await {
+        result.unwrap();
+    }
+}
+
+/// A numbered message of a key.
+pub fn keyed(key: impl std::fmt::Display, number: usize) -> NewMessage {
+    let key = Some(key.to_string().into());
+    NewMessage { key, payload: number.to_string().into(), ..NewMessage::default() }
 }
 
 /// A numbered message for one partition.

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use laneway_client::Client;
 use laneway_client::wire::{
-    Batch, BrokerFrame, ClientFrame, GroupSettings, Hello, LaneGranted, Limits, OnFailure, Record,
-    ResumeReport, Subprotocol, Subscribed, Token, Welcome,
+    Batch, BrokerFrame, ClientFrame, ErrorFrame, GroupSettings, Hello, LaneGranted, Limits, OnFailure,
+    Placed, Record, ResumeOutcome, ResumeReport, ResumedLane, Subprotocol, Subscribed, Token, Transact,
+    Transacted, Welcome,
 };
+use laneway_client::{Client, ErrorCode, Subscription};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -64,6 +65,14 @@ impl Fake {
         (connecting.await.unwrap().unwrap(), peer)
     }
 
+    /// A client with a subscription that holds a lane, and the other end of its connection.
+    pub async fn subscribed(&self) -> (Client, Subscription, Peer) {
+        let (client, mut peer) = self.connected(PATIENCE).await;
+        let subscribing = tokio::spawn(client.subscribe("orders", "billing").into_future());
+        peer.grant().await;
+        (client, subscribing.await.unwrap().unwrap(), peer)
+    }
+
     /// Whether somebody connects within a while.
     pub async fn is_called_within(&self, patience: Duration) -> bool {
         tokio::time::timeout(patience, self.listener.accept()).await.is_ok()
@@ -90,6 +99,25 @@ impl Peer {
             resume,
         };
         self.send(BrokerFrame::Welcome(Box::new(welcome))).await;
+    }
+
+    /// Welcomes a client back: its session is resumed, its lane goes on in another round.
+    pub async fn resume(&mut self, round: u32) {
+        assert!(self.hello.resume.is_some());
+        let lane = ResumedLane {
+            subscription: 1,
+            group: "billing".into(),
+            topic: "orders".into(),
+            partition: 0,
+            outcome: ResumeOutcome::Resumed,
+            reason: None,
+            epoch: EPOCH,
+            round,
+            committed_offset: 0,
+            acked: vec![],
+        };
+        let report = ResumeReport { outcome: ResumeOutcome::Resumed, reason: None, lanes: vec![lane] };
+        self.welcome(PATIENCE, Some(report)).await;
     }
 
     pub async fn send(&mut self, frame: BrokerFrame) {
@@ -119,6 +147,11 @@ impl Peer {
 
     /// Answers a subscribe with one lane, partition 0.
     pub async fn grant(&mut self) {
+        self.grant_as(1, EPOCH).await;
+    }
+
+    /// As [`Peer::grant`], under another number and epoch.
+    pub async fn grant_as(&mut self, subscription: u32, epoch: i64) {
         let (id, group, topic) = self
             .wait_for(|frame| match frame {
                 ClientFrame::Subscribe(subscribe) => Some((subscribe.id, subscribe.group, subscribe.topic)),
@@ -135,7 +168,7 @@ impl Peer {
         };
         self.send(BrokerFrame::Subscribed(Subscribed {
             id,
-            subscription: 1,
+            subscription,
             group,
             topic,
             partitions: 1,
@@ -143,9 +176,9 @@ impl Peer {
         }))
         .await;
         self.send(BrokerFrame::LaneGranted(LaneGranted {
-            subscription: 1,
+            subscription,
             partition: 0,
-            epoch: EPOCH,
+            epoch,
             round: 1,
             committed_offset: 0,
             acked: vec![],
@@ -170,6 +203,32 @@ impl Peer {
         let messages = offsets.map(record).collect();
         let batch = Batch { subscription: 1, partition: 0, epoch: EPOCH, round, attempts: vec![], messages };
         self.send(BrokerFrame::Batch(batch)).await;
+    }
+
+    /// The next step.
+    pub async fn transact(&mut self) -> Transact {
+        self.wait_for(|frame| match frame {
+            ClientFrame::Transact(transact) => Some(transact),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Says that a step is done: all its messages in partition 0, one behind the other.
+    pub async fn transacted(&mut self, transact: &Transact, repeated: bool) {
+        let mut offsets = 100..;
+        let mut place = |_: &_| Placed { partition: 0, offset: offsets.next().unwrap() };
+        let placed =
+            transact.publishes.iter().map(|publish| publish.messages.iter().map(&mut place).collect());
+        let (id, step_id, placed) = (transact.id, transact.step_id, placed.collect());
+        self.send(BrokerFrame::Transacted(Transacted { id, step_id, repeated, placed })).await;
+    }
+
+    /// Refuses what has an id.
+    pub async fn refuse(&mut self, id: u64, code: ErrorCode) {
+        let mut error = ErrorFrame::new(code, "no");
+        error.id = Some(id);
+        self.send(BrokerFrame::Error(Box::new(error))).await;
     }
 
     pub async fn close(mut self, code: u16, reason: &str) {

@@ -6,6 +6,9 @@
 //! | `subscribing` | both encodings, rounds, credit, acks in any order, confirmations |
 //! | `sessions` | resuming, redelivery, `go_away`, closing |
 //! | `running` | the `run` helper |
+//! | `steps` | acks and publishes that happen together, through lost connections and lost lanes |
+//! | `step_frames` | what a client says about a step, and when |
+//! | `pipelines` | `run_pipeline`, through failing messages and brokers that are killed |
 //! | `partitions` | topics with fewer or more partitions than the client believes |
 //! | `secure` | `wss://`, with an authority of the test's own |
 //! | `acks` | acks that were lost or not answered, and closing in an outage |
@@ -24,8 +27,11 @@ mod wire;
 mod acks;
 mod endings;
 mod partitions;
+mod pipelines;
 mod publishing;
 mod running;
 mod secure;
 mod sessions;
+mod step_frames;
+mod steps;
 mod subscribing;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::Bus;
+use crate::harness::quiet::seal;
 use crate::harness::socket::{BOTH, Socket, ack, make_topic, text};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -119,6 +120,7 @@ async fn a_cause_that_retention_has_dropped_is_believed() {
     bus.publish("orders", 0, 0..40).await;
     let store = bus.database.store();
     crate::harness::wait::until("retention", async || {
+        seal(&store).await;
         store.retention_pass().await.unwrap();
         bus.database.number("SELECT max(start_offset) FROM laneway.partition").await > 0
     })

@@ -1,23 +1,17 @@
 //! From one topic to the next: `cargo run --example pipeline -- orders invoices`. Each partition in order, eight at once.
 //!
-//! What it makes of a message is published under the name of that message, so that a message that is delivered twice leads
-//! to one result. A message that cannot be handled is refused with the reason, and comes again.
+//! What is made of a message is published in the transaction that acknowledges it: one result per message, whatever becomes of
+//! connections and brokers. A message that cannot be handled is refused with the reason, and comes again.
 
 use std::sync::Arc;
 
 use laneway_client::admin::DEFAULT_URL;
-use laneway_client::{Client, Delivery, Error, NewMessage, Options, Stop};
+use laneway_client::{Client, Delivery, Error, NewMessage, Options, Outputs, Stop};
 
-async fn invoice(client: &Client, to: &str, order: Arc<Delivery>) -> Result<(), Error> {
-    let text = String::from_utf8_lossy(&order.payload).to_uppercase();
-    let message = NewMessage {
-        payload: text.into(),
-        key: order.key.clone(),
-        trace_id: Some(order.trace_id),
-        transaction_id: Some(format!("{}/{}/{}", order.topic, order.partition, order.offset)),
-        ..NewMessage::default()
-    };
-    client.publish(to, message).await.map(drop)
+/// Trace id and cause are inherited from the order.
+fn invoice(order: &Delivery) -> Result<NewMessage, std::str::Utf8Error> {
+    let text = std::str::from_utf8(&order.payload)?.to_uppercase();
+    Ok(NewMessage { payload: text.into(), key: order.key.clone(), ..NewMessage::default() })
 }
 
 #[tokio::main]
@@ -35,7 +29,8 @@ async fn main() -> Result<(), Error> {
             on_interrupt.stop();
         }
     });
-    let handled = orders.run(8, &stop, |order| invoice(&client, &to, order)).await?;
+    let handler = async |order: Arc<Delivery>| invoice(&order).map(|invoice| Outputs::to(&to, invoice));
+    let handled = orders.run_pipeline(8, &stop, handler).await?;
     println!("{} handled, {} failed", handled.acked, handled.failed);
     client.close().await;
     Ok(())

@@ -50,6 +50,49 @@
 //!
 //! `examples/` has whole programs: `publish`, `consume` and `pipeline`.
 //!
+//! # Pipelines
+//!
+//! A step of a pipeline takes a message and publishes what follows from it. [`run_pipeline`](Subscription::run_pipeline) does both
+//! in one transaction: each message leads to its outputs once, also if connections are lost, brokers die or lanes move. Each
+//! partition is handled in order, and outputs carry the trace id of their message, which is their cause.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use laneway_client::{Client, Delivery, NewMessage, Outputs, Stop};
+//!
+//! async fn charge(order: Arc<Delivery>) -> Result<Outputs, String> {
+//!     let order_id = order.key.clone().ok_or("an order without a key")?; // refused: it comes again, or becomes a dead letter
+//!     let receipt = NewMessage { key: Some(order_id.clone()), payload: "4 EUR".into(), ..NewMessage::default() };
+//!     let parcel = NewMessage { key: Some(order_id), payload: order.payload.clone(), ..NewMessage::default() };
+//!     Ok(Outputs::to("receipts", receipt).and("parcels", parcel))
+//! }
+//!
+//! # async fn example(client: Client) -> Result<(), laneway_client::Error> {
+//! let mut orders = client.subscribe("orders", "charging").await?;
+//! let handled = orders.run_pipeline(8, &Stop::new(), charge).await?;
+//! println!("{} done, {} failed", handled.acked, handled.failed);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! By hand, also for several messages at once and over several subscriptions of one client:
+//!
+//! ```no_run
+//! # use laneway_client::{Delivery, Error, NewMessage};
+//! # async fn example(order: Delivery, payment: Delivery, parcel: NewMessage) -> Result<(), Error> {
+//! let step = order.transact().ack(&payment).publish("parcels", parcel);
+//! match step.commit().await {
+//!     Ok(committed) => println!("stored at {:?}", committed.placed),
+//!     Err(Error::LaneLost) => {} // nothing was published; the messages come again, here or elsewhere
+//!     Err(error) => order.nack(error.to_string()),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `order.publish(…)` publishes with trace and cause, too, but is not tied to the ack: after a crash it may happen again.
+//!
 //! # What an error means
 //!
 //! Every error has a class that answers the two questions a caller has: may I do the same again, may it have happened?
@@ -119,12 +162,14 @@ pub use client::connection::Connection;
 pub use client::delivery::{Delivery, Subscription, Tail};
 pub use client::error::{Error, Refusal};
 pub use client::options::Options;
+pub use client::pipeline::Outputs;
 pub use client::publisher::Receipt;
 pub use client::run::{Handled, Stop};
+pub use client::step::{Committed, Step};
 pub use client::{Client, Leftover};
 pub use error_code::{Class, ErrorCode};
 pub use group::GroupName;
 pub use message::Cause;
 pub use problem::Problem;
 pub use topic::TopicName;
-pub use wire::{NewMessage, Start};
+pub use wire::{NewMessage, Placed, Start};

@@ -40,15 +40,37 @@ impl Book {
 
     /// A message is done. False: it was not delivered in this round, or was done before.
     pub fn ack(&mut self, offset: i64) -> bool {
-        let Ok(index) = self.entries.binary_search_by_key(&offset, |(offset, _)| *offset) else {
-            return false;
-        };
-        if self.entries[index].1 != Mark::Open {
-            return false;
+        let is_open = self.mark_open(offset, Mark::Done);
+        self.fresh += usize::from(is_open);
+        is_open
+    }
+
+    /// A step has acknowledged a message: the broker knows, and there is nothing to tell.
+    pub fn on_stepped(&mut self, offset: i64) {
+        self.mark_open(offset, Mark::Told);
+        while let Some((_, Mark::Told)) = self.entries.front() {
+            self.entries.pop_front();
         }
-        self.entries[index].1 = Mark::Done;
-        self.fresh += 1;
-        true
+    }
+
+    /// Whether a message was delivered in this round and is not done.
+    pub fn is_open(&self, offset: i64) -> bool {
+        self.place_of(offset).is_some_and(|index| self.entries[index].1 == Mark::Open)
+    }
+
+    /// Marks a message that is not done. False: it is not open.
+    fn mark_open(&mut self, offset: i64, mark: Mark) -> bool {
+        match self.place_of(offset) {
+            Some(index) if self.entries[index].1 == Mark::Open => {
+                self.entries[index].1 = mark;
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    fn place_of(&self, offset: i64) -> Option<usize> {
+        self.entries.binary_search_by_key(&offset, |(offset, _)| *offset).ok()
     }
 
     /// Whether everything that was delivered is done, up to gaps.
@@ -137,5 +159,22 @@ mod tests {
         assert!(book.ack(3) && book.ack(4));
         assert_eq!(book.tally(), Some(Tally { next: Some(7), ranges: vec![] }));
         assert!(!book.ack(99), "it was never delivered");
+    }
+
+    #[test]
+    fn what_a_step_has_acknowledged_is_not_told_and_holds_nothing_up() {
+        let mut book = Book::default();
+        (0..5).for_each(|offset| book.deliver(offset));
+        assert!(book.ack(2));
+        book.on_stepped(1);
+        assert!(book.is_open(0) && !book.is_open(1) && !book.is_open(2));
+        assert!(!book.ack(1), "it is done");
+        assert_eq!(book.tally(), Some(Tally { next: None, ranges: vec![OffsetRange { from: 2, to: 3 }] }));
+        book.on_stepped(0);
+        assert_eq!(book.tally(), None, "the broker knows already that everything up to 2 is done");
+        assert!(book.ack(3));
+        assert_eq!(book.tally(), Some(Tally { next: Some(4), ranges: vec![] }));
+        book.on_stepped(4);
+        assert!(book.is_empty());
     }
 }

@@ -16,6 +16,8 @@ const TRANSACTION_ID_CHARS_MAX: usize = 255;
 const CONTENT_TYPE_CHARS_MAX: usize = 255;
 /// What a message takes in a frame beside its bytes, at most: names of members, numbers, a trace id.
 const ENVELOPE_BYTES: usize = 512;
+/// What a link takes in a frame, at most.
+const LINK_BYTES: usize = 40;
 
 /// What a topic says about messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +32,13 @@ pub(super) fn headers_bytes(headers: &std::collections::BTreeMap<String, String>
         return 0;
     }
     serde_json::to_string(headers).expect("a map of strings is always JSON").len()
+}
+
+/// The bytes that a message of a step takes while it waits: its own, and what stands around them.
+pub(super) fn takes(message: &NewMessage) -> usize {
+    let key = message.key.as_ref().map_or(0, bytes::Bytes::len);
+    let around = ENVELOPE_BYTES + LINK_BYTES * message.links.len();
+    message.payload.len() + key + headers_bytes(&message.headers) + around
 }
 
 /// Checks a message. Returns the bytes that it takes while it waits.

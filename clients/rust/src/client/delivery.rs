@@ -1,11 +1,12 @@
 //! What a reader holds: a [`Subscription`] or a [`Tail`] as a stream, and the [`Delivery`] that it yields.
 //!
 //! A delivery settles itself in the inbox of its subscription and wakes the owner if that is worth it. When it is dropped,
-//! acknowledged or not, the credit that it has used is given back.
+//! acknowledged or not, the credit that it has used is given back. It knows its client, so that what follows from it can be
+//! published, but does not keep it: a delivery that outlives its client leads to nothing.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -15,10 +16,14 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
+use super::cause::Origin;
 use super::error::Error;
 use super::inbox::{Charge, Inbox, Place, Queued, Urgency};
+use super::publisher::Receipt;
+use super::step::Step;
+use super::{Client, Inner};
 use crate::message::Cause;
-use crate::wire::GroupSettings;
+use crate::wire::{GroupSettings, NewMessage};
 
 /// Who waits for an ack to be committed.
 pub(super) type Confirm = oneshot::Sender<Result<(), Error>>;
@@ -83,8 +88,10 @@ impl Shared {
         refuse(waiting);
     }
 
-    pub fn is_abandoned(&self) -> bool {
-        self.lock().abandoned
+    /// Whether nobody reads any more and no step needs the subscription to learn its fate.
+    pub fn may_leave(&self) -> bool {
+        let state = self.lock();
+        state.abandoned && !state.inbox.is_stepping()
     }
 
     pub fn abandon(&self) {
@@ -143,13 +150,14 @@ pub struct Delivery {
     pub payload: Bytes,
     /// How often it has failed before.
     pub attempts: u32,
-    place: Place,
+    pub(super) place: Place,
     charge: Charge,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) client: Weak<Inner>,
 }
 
 impl Delivery {
-    fn new(queued: Queued, shared: Arc<Shared>) -> Self {
+    fn new(queued: Queued, shared: Arc<Shared>, client: &Client) -> Self {
         let Queued { place, record, attempts, charge } = queued;
         Self {
             topic: shared.topic.clone(),
@@ -168,7 +176,33 @@ impl Delivery {
             place,
             charge,
             shared,
+            client: Arc::downgrade(&client.inner),
         }
+    }
+
+    /// Publishes what follows from it, and waits for the receipt: [`caused`](Self::caused) by this message. The ack is another
+    /// matter: if it is lost, this message comes again and its follower is published again. [`transact`](Self::transact) does
+    /// both or neither. [`Error::Closed`]: the client is gone.
+    pub async fn publish(&self, topic: &str, message: NewMessage) -> Result<Receipt, Error> {
+        let inner = self.client.upgrade().ok_or(Error::Closed)?;
+        let message = self.caused(message);
+        Client { inner }.publish(topic, message).await
+    }
+
+    /// Begins a step: acknowledges this message and publishes others, all of it or nothing, once.
+    pub fn transact(&self) -> Step {
+        Step::new(self)
+    }
+
+    /// The message as this one leads to it: with its trace id, and with this one as its cause. If the message has a cause or
+    /// belongs to another trace already, it stays as it is.
+    pub fn caused(&self, message: NewMessage) -> NewMessage {
+        self.origin().of(message)
+    }
+
+    pub(super) fn origin(&self) -> Origin {
+        let (topic, partition, offset) = (self.topic.to_string(), self.partition, self.offset);
+        Origin { trace_id: self.trace_id, place: Cause { topic, partition, offset } }
     }
 
     /// It is done. Sent together with others after a moment; lost with its lane, and then the message comes again.
@@ -239,7 +273,7 @@ pub struct Subscription {
     pub(super) settings: GroupSettings,
     pub(super) partitions: u32,
     /// Keeps the connection.
-    pub(super) _client: super::Client,
+    pub(super) client: Client,
 }
 
 impl Subscription {
@@ -287,7 +321,7 @@ impl Stream for Subscription {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
         self.shared
             .poll_take(context)
-            .map(|queued| queued.map(|queued| Delivery::new(queued, self.shared.clone())))
+            .map(|queued| queued.map(|queued| Delivery::new(queued, self.shared.clone(), &self.client)))
     }
 }
 
@@ -303,7 +337,7 @@ impl Drop for Subscription {
 pub struct Tail {
     pub(super) shared: Arc<Shared>,
     /// Keeps the connection.
-    pub(super) _client: super::Client,
+    pub(super) client: Client,
 }
 
 impl Tail {
@@ -324,7 +358,7 @@ impl Stream for Tail {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
         self.shared
             .poll_take(context)
-            .map(|queued| queued.map(|queued| Delivery::new(queued, self.shared.clone())))
+            .map(|queued| queued.map(|queued| Delivery::new(queued, self.shared.clone(), &self.client)))
     }
 }
 

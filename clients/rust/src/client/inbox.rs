@@ -4,13 +4,17 @@
 //! is the only thing that both share. Its size is bounded by the credit: nothing enters that was not granted before.
 //! Invariant: the queue holds messages of lanes that are held, under their epoch, of the newest round.
 //! Invariant: an ack that a broker would not count is counted here as ignored, and not sent.
+//! Invariant: what a step acknowledges is settled by its answer, and by nothing else; see [`stepping`].
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod stepping;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::book::{Book, Tally};
 use super::check::headers_bytes;
 use super::unconfirmed::Unconfirmed;
 use crate::wire::{Batch, CreditGrant, Record};
+pub(super) use stepping::Unreserved;
 
 /// Rounds of a lane whose late acks still count; a broker remembers no more.
 const ROUNDS_REMEMBERED: usize = 16;
@@ -70,6 +74,8 @@ struct Lane<C> {
     waiting: Vec<(u32, C)>,
     /// What was told and is not known to be durable.
     unconfirmed: Unconfirmed,
+    /// What steps acknowledge that are under way.
+    stepping: BTreeSet<i64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -90,6 +96,8 @@ pub(super) struct Inbox<C> {
     out: VecDeque<Outgoing<C>>,
     urgency: Urgency,
     ignored: u64,
+    /// Messages that steps under way acknowledge, also those of lanes that are lost.
+    reserved: usize,
     /// In a tail: where each partition goes on.
     positions: HashMap<u32, i64>,
 }
@@ -104,6 +112,7 @@ impl<C> Inbox<C> {
             out: VecDeque::new(),
             urgency: Urgency::Nothing,
             ignored: 0,
+            reserved: 0,
             positions: HashMap::new(),
         }
     }
@@ -130,10 +139,7 @@ impl<C> Inbox<C> {
     /// Whether a message is of the newest round of a lane that is held, and not void.
     pub fn counts(&self, place: Place) -> bool {
         let lane = self.lanes.get(&place.partition).filter(|lane| lane.epoch == place.epoch);
-        lane.is_some_and(|lane| {
-            let is_void = lane.void_from.get(&place.round).is_some_and(|from| *from <= place.offset);
-            place.round == lane.round && !is_void
-        })
+        lane.is_some_and(|lane| place.round == lane.round && !lane.is_void(place))
     }
 
     /// A subscription number with the credit it began with.
@@ -175,6 +181,7 @@ impl<C> Inbox<C> {
             void_from: BTreeMap::new(),
             waiting: Vec::new(),
             unconfirmed: Unconfirmed::default(),
+            stepping: BTreeSet::new(),
         };
         self.lanes.insert(partition, lane);
         lost
@@ -258,8 +265,7 @@ impl<C> Inbox<C> {
         let Some(lane) = self.lanes.get_mut(&place.partition).filter(|lane| lane.epoch == place.epoch) else {
             return false;
         };
-        let is_void = lane.void_from.get(&place.round).is_some_and(|from| *from <= place.offset);
-        if place.round < lane.round || is_void {
+        if place.round < lane.round || lane.is_void(place) {
             return false;
         }
         lane.round = place.round;
@@ -277,19 +283,16 @@ impl<C> Inbox<C> {
         is_new
     }
 
-    /// The next message for the reader.
-    pub fn take(&mut self) -> Option<Queued> {
-        self.queue.pop_front()
-    }
-
     /// A message is done. Gives the ticket back if that does not count.
     pub fn ack(&mut self, place: Place, ticket: Option<C>) -> Result<(), Option<C>> {
         let Some(lane) = self.lanes.get_mut(&place.partition).filter(|lane| lane.epoch == place.epoch) else {
             self.ignored += 1;
             return Err(ticket);
         };
-        let is_void = lane.void_from.get(&place.round).is_some_and(|from| *from <= place.offset);
-        if is_void || !lane.books.get_mut(&place.round).is_some_and(|book| book.ack(place.offset)) {
+        if lane.is_void(place)
+            || lane.stepping.contains(&place.offset)
+            || !lane.books.get_mut(&place.round).is_some_and(|book| book.ack(place.offset))
+        {
             self.ignored += 1;
             return Err(ticket);
         }
@@ -305,8 +308,9 @@ impl<C> Inbox<C> {
             self.ignored += 1;
             return false;
         };
-        let void_from = lane.void_from.get(&place.round).copied();
-        if void_from.is_some_and(|from| from <= place.offset) {
+        // Why: a broker ends no round for a message that is done, and a step that is under way may have done it.
+        let is_open = lane.books.get(&place.round).is_some_and(|book| book.is_open(place.offset));
+        if lane.is_void(place) || lane.stepping.contains(&place.offset) || !is_open {
             self.ignored += 1;
             return false;
         }
@@ -448,6 +452,13 @@ impl<C> Inbox<C> {
         for queued in dropped {
             self.give_back(queued.charge);
         }
+    }
+}
+
+impl<C> Lane<C> {
+    /// Whether the round of a message has ended before it.
+    fn is_void(&self, place: Place) -> bool {
+        self.void_from.get(&place.round).is_some_and(|from| *from <= place.offset)
     }
 }
 

@@ -14,14 +14,20 @@
 //! | `confirmations` | acks whose answer somebody waits for |
 //! | `inbox` | lanes, rounds, queue and credit of a subscription (pure) |
 //! | [`delivery`] | what a reader holds |
+//! | `cause` | what a message inherits from the one that led to it (pure) |
+//! | [`step`] | acks and publishes that happen together, as a user builds them |
+//! | `reservation` | what a step acknowledges, while it is under way |
+//! | `steps` | steps without an answer |
 //! | `readers` | subscriptions and tails across sessions |
 //! | [`subscribe`] | asking for them |
 //! | [`run`] | handling messages with a function |
+//! | [`pipeline`] | the same, where each message and what follows from it are one step |
 //! | `link` | one connection: a reader and a writer |
 //! | [`connection`] | whether there is one just now |
 //! | `owner` | the task: connects, reads, sends, connects again |
 
 mod book;
+mod cause;
 mod check;
 mod confirmations;
 pub mod connection;
@@ -32,11 +38,15 @@ mod line;
 mod link;
 pub mod options;
 mod owner;
+pub mod pipeline;
 pub mod publisher;
 mod reader;
 mod readers;
 mod reroute;
+mod reservation;
 pub mod run;
+pub mod step;
+mod steps;
 pub mod subscribe;
 mod topics;
 mod unconfirmed;
@@ -88,6 +98,8 @@ struct Inner {
 pub struct Leftover {
     /// Messages without a receipt; whoever waits for one is told.
     pub publishes: usize,
+    /// Steps without an answer; whoever waits for one is told.
+    pub steps: usize,
     /// Lanes whose last acks were not confirmed: what they were about may be delivered again.
     pub lanes: usize,
 }
@@ -235,7 +247,7 @@ impl Client {
         self.inner.connection.clone()
     }
 
-    /// Waits until every message has its receipt and every ack is confirmed, and closes the connection. All handles are
+    /// Waits until every message has its receipt, every step its answer and every ack is confirmed, and closes the connection. All handles are
     /// closed with it, and all streams end. What takes longer than `close_timeout` is given up, and is in the answer.
     pub async fn close(&self) -> Leftover {
         let (reply, closed) = oneshot::channel();
@@ -273,6 +285,16 @@ impl Inner {
         let ticket = Ticket { reply: Some(reply), reroutes: 0, _room: room };
         let pending = Pending { inner: self.clone(), topic: topic.clone(), receipt };
         (Request::Publish(Box::new(Admitted { topic, partition, message, bytes, ticket })), pending)
+    }
+
+    /// Room for the messages of a step, which may have none.
+    async fn step_room(&self, messages: usize, bytes: usize) -> Result<[OwnedSemaphorePermit; 2], Error> {
+        let most = self.options.publish_messages_max.max(1);
+        let messages = u32::try_from(messages.min(most)).unwrap_or(u32::MAX);
+        Ok([
+            self.messages.clone().acquire_many_owned(messages).await.map_err(|_| Error::Closed)?,
+            self.bytes.clone().acquire_many_owned(self.room(bytes)).await.map_err(|_| Error::Closed)?,
+        ])
     }
 
     fn limits(&self) -> Limits {

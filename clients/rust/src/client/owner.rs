@@ -4,6 +4,8 @@
 //! are bounded by room (publishes) and credit (deliveries). So it always reads, and neither side can block the other.
 //! Order: what the broker says comes first, then what is to be sent, then what users ask for.
 
+mod hearing;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,16 +15,16 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::Leftover;
 use super::connection::Connection;
-use super::delivery::refuse;
 use super::error::Error;
 use super::link::{self, DialError, Ending, Incoming, Link, ToWriter};
 use super::options::{Options, backoff};
 use super::publisher::{Admitted, Publisher};
-use super::readers::{NewReader, Readers, Verdict};
-use super::reroute::{Found, Rerouting};
-use crate::error_code::ErrorCode;
+use super::readers::{NewReader, Readers};
+use super::reroute::Rerouting;
+use super::step::NewStep;
+use super::steps::Steps;
 use crate::wire::bounds::HEARTBEATS_MISSED_MAX;
-use crate::wire::{BrokerFrame, ClientFrame, ErrorFrame, Hello, Limits, Resume};
+use crate::wire::{ClientFrame, Hello, Limits, Resume};
 
 /// Requests that are taken in one turn: what waits together goes into one frame.
 const TURN_REQUESTS_MAX: usize = 1_024;
@@ -35,6 +37,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) enum Request {
     Publish(Box<Admitted>),
+    Step(Box<NewStep>),
     Open(Box<NewReader>),
     Close(oneshot::Sender<Leftover>),
 }
@@ -73,6 +76,7 @@ pub(super) struct Owner {
     connection: watch::Sender<Connection>,
     rerouting: Rerouting,
     publisher: Publisher,
+    steps: Steps,
     readers: Readers,
     out: VecDeque<ClientFrame>,
     next_id: u64,
@@ -122,6 +126,7 @@ impl Owner {
             limits,
             connection,
             rerouting,
+            steps: Steps::default(),
             readers: Readers::default(),
             out: VecDeque::new(),
             next_id: 1,
@@ -137,6 +142,7 @@ impl Owner {
         let error = loop {
             let parting = self.serve(link).await;
             self.publisher.on_disconnected();
+            self.steps.on_disconnected(Instant::now());
             self.out.clear();
             match self.next(parting).await {
                 Ok(next) => link = next,
@@ -147,18 +153,19 @@ impl Owner {
             let leftover = self.leftover(refused);
             let is_told = reply.is_some_and(|reply| reply.send(leftover).is_ok());
             if !is_told && !leftover.is_empty() {
-                let Leftover { publishes, lanes } = leftover;
-                tracing::warn!(publishes, lanes, "closed before everything was confirmed");
+                let Leftover { publishes, steps, lanes } = leftover;
+                tracing::warn!(publishes, steps, lanes, "closed before everything was confirmed");
             }
         }
         self.publisher.end(&error);
+        self.steps.end(&error);
         self.readers.end(&error);
     }
 
     fn leftover(&self, refused_before: usize) -> Leftover {
         let refused = self.readers.acks_refused() - refused_before;
         let lanes = self.readers.lanes_unconfirmed() + refused;
-        Leftover { publishes: self.publisher.waiting(), lanes }
+        Leftover { publishes: self.publisher.waiting(), steps: self.steps.len(), lanes }
     }
 
     /// The next connection, or why there is none.
@@ -219,8 +226,7 @@ impl Owner {
             let now = Instant::now();
             let wake_at = self.publisher.on_time(now).unwrap_or(now + SLEEP_MAX).min(now + SLEEP_MAX);
             if let Some(closing) = &self.closing
-                && (now >= closing.deadline
-                    || (self.publisher.is_idle() && self.readers.lanes_unconfirmed() == 0))
+                && (now >= closing.deadline || (self.is_answered() && self.readers.lanes_unconfirmed() == 0))
             {
                 return None;
             }
@@ -263,8 +269,9 @@ impl Owner {
             let can_send = !is_blocked && closed_at.is_none();
             let beat_at = can_send.then_some(sent_at + heartbeat);
             let readers_at = self.readers.wake_at(self.leaving.is_none()).filter(|_| can_send);
+            let steps_at = self.steps.wake_at(now).filter(|_| can_send);
             let silent_at = Some(heard_at + heartbeat * HEARTBEATS_MISSED_MAX);
-            let due = [beat_at, readers_at, closed_at, self.publisher.on_time(now), silent_at];
+            let due = [beat_at, readers_at, steps_at, closed_at, self.publisher.on_time(now), silent_at];
             let wake_at = due.into_iter().flatten().fold(now + SLEEP_MAX, Instant::min);
             tokio::select! {
                 biased; // see the module
@@ -332,6 +339,11 @@ impl Owner {
                 self.readers.ask(now, &mut self.next_id, &limits, &mut self.out);
             }
             self.readers.collect(now, self.options.ack_pause, &mut self.next_id, &mut self.out);
+            if self.out.is_empty()
+                && let Some(step) = self.next_step(now, &limits)
+            {
+                return Some(step); // also to a broker that is leaving: it finishes what is in flight
+            }
             if self.out.is_empty() && self.leaving.is_none() {
                 let publish = self.publisher.next_frame(self.next_id + 1, now, &self.options, &limits)?;
                 self.next_id += 1;
@@ -341,13 +353,25 @@ impl Owner {
         self.out.pop_front()
     }
 
+    /// A broker counts steps and publishes together: publishes keep their share.
+    fn next_step(&mut self, now: Instant, limits: &Limits) -> Option<ClientFrame> {
+        let most = limits.publishes_in_flight_max as usize;
+        let most = most.saturating_sub(self.options.publishes_in_flight_max).max(1);
+        self.steps.next_frame(now, most, &self.readers, &mut self.next_id).map(ClientFrame::Transact)
+    }
+
+    /// Whether nobody waits for a receipt or for the answer to a step.
+    fn is_answered(&self) -> bool {
+        self.publisher.is_idle() && self.steps.len() == 0
+    }
+
     /// Whether a client that is closing has nothing left to wait for. Asks for the last confirmations when it is time.
     fn is_drained(&mut self, now: Instant) -> bool {
         let Some(closing) = &mut self.closing else { return false };
         if now >= closing.deadline {
             return true;
         }
-        if !self.publisher.is_idle() || !self.out.is_empty() || !self.readers.is_answered() {
+        if !self.is_answered() || !self.out.is_empty() || !self.readers.is_answered() {
             return false;
         }
         if self.readers.lanes_unconfirmed() > 0 {
@@ -362,126 +386,25 @@ impl Owner {
         let now = Instant::now();
         let mut next = request;
         for _ in 0..TURN_REQUESTS_MAX {
-            let reply = match next {
-                Some(Request::Publish(admitted)) => {
-                    self.publisher.admit(*admitted, now);
-                    next = self.requests.try_recv().ok();
-                    if next.is_none() {
-                        return;
-                    }
-                    continue;
-                }
+            match next {
+                Some(Request::Publish(admitted)) => self.publisher.admit(*admitted, now),
+                Some(Request::Step(step)) => self.steps.admit(*step, now),
                 Some(Request::Open(reader)) => return self.readers.open(*reader, now),
-                Some(Request::Close(reply)) => Some(reply),
-                None => None, // no handles left: nobody can be waiting
-            };
-            let deadline = now + self.options.close_timeout;
-            self.closing = Some(Closing { deadline, reply, refused: self.readers.acks_refused() });
-            return;
+                Some(Request::Close(reply)) => return self.close(Some(reply), now),
+                None => return self.close(None, now), // no handles left: nobody can be waiting
+            }
+            next = self.requests.try_recv().ok();
+            if next.is_none() {
+                return;
+            }
         }
         if let Some(left) = next {
             self.on_request(Some(left));
         }
     }
 
-    fn on_found(&mut self, found: Found) {
-        self.publisher.on_found(found, Instant::now());
-    }
-
-    /// Hands over what needs another home.
-    fn reroute(&mut self) {
-        for astray in self.publisher.take_astray() {
-            // Never full: whoever is astray has its room. Closed: the task has ended, and its ticket says so.
-            if let Err(error) = self.rerouting.astray.try_send(astray) {
-                let (astray, now) = (error.into_inner(), Instant::now());
-                self.publisher.on_found(Err((astray.ticket, Error::Closed)), now);
-            }
-        }
-    }
-
-    fn on_frame(&mut self, frame: BrokerFrame) -> Option<Parting> {
-        let now = Instant::now();
-        match frame {
-            BrokerFrame::Published(published) => {
-                self.publisher.on_published(published, now);
-                self.reroute();
-            }
-            BrokerFrame::Subscribed(subscribed) => self.readers.on_subscribed(&subscribed),
-            BrokerFrame::Tailing(tailing) => self.readers.on_tailing(&tailing),
-            BrokerFrame::Unsubscribed(left) => self.readers.on_left(left.subscription),
-            BrokerFrame::Untailed(left) => self.readers.on_left(left.subscription),
-            BrokerFrame::Acked(acked) => self.readers.on_acked(acked.id),
-            BrokerFrame::Transacted(step) => {
-                tracing::warn!(step = %step.step_id, "a step that nobody asked for")
-            }
-            BrokerFrame::Traced(_) | BrokerFrame::Watching(_) | BrokerFrame::TraceChanged(_) => {
-                tracing::warn!("news of a trace that nobody asked for");
-            }
-            BrokerFrame::Batch(batch) => {
-                if let Some(shared) = self.readers.shared(batch.subscription) {
-                    shared.with(|inbox| inbox.on_batch(batch));
-                }
-            }
-            BrokerFrame::LaneGranted(lane) => {
-                if let Some(reset) = &lane.reset {
-                    let (from, to) = (reset.from, reset.to);
-                    tracing::warn!(
-                        partition = lane.partition,
-                        from,
-                        to,
-                        reason = reset.reason,
-                        "the group has lost messages"
-                    );
-                }
-                if let Some(shared) = self.readers.shared(lane.subscription) {
-                    refuse(shared.with(|inbox| inbox.on_granted(lane.partition, lane.epoch, lane.round)));
-                }
-            }
-            BrokerFrame::LaneDraining(lane) => {
-                if let Some(shared) = self.readers.shared(lane.subscription) {
-                    shared.with(|inbox| inbox.on_draining(lane.partition, lane.epoch));
-                }
-            }
-            BrokerFrame::LaneRevoked(lane) => {
-                tracing::debug!(
-                    partition = lane.partition,
-                    epoch = lane.epoch,
-                    reason = lane.reason,
-                    "lane revoked"
-                );
-                if let Some(shared) = self.readers.shared(lane.subscription) {
-                    refuse(shared.with(|inbox| inbox.on_revoked(lane.partition, lane.epoch)));
-                }
-            }
-            BrokerFrame::GoAway(go_away) => {
-                tracing::info!(reason = go_away.reason, delay_ms = go_away.delay_ms, "the broker is leaving");
-                self.leaving = Some(now + Duration::from_millis(go_away.delay_ms));
-                self.readers.flush(&mut self.next_id, &mut self.out);
-            }
-            BrokerFrame::Error(error) => return self.on_error(&error, now),
-            BrokerFrame::Welcome(_) | BrokerFrame::Heartbeat => {}
-        }
-        None
-    }
-
-    fn on_error(&mut self, error: &ErrorFrame, now: Instant) -> Option<Parting> {
-        if self.publisher.on_error(error, now) {
-            self.reroute();
-            return None;
-        }
-        match self.readers.on_error(error, now) {
-            Verdict::Settled => None,
-            Verdict::NewSession => Some(Parting::NewSession),
-            Verdict::NotOurs if error.code == ErrorCode::OutOfRange => {
-                let (partition, start) = (error.partition, error.start);
-                tracing::warn!(partition, start, detail = error.detail, "a tail goes on elsewhere");
-                self.readers.on_moved(error);
-                None
-            }
-            Verdict::NotOurs => {
-                tracing::debug!(code = error.code.as_str(), detail = error.detail, "the broker says");
-                None
-            }
-        }
+    fn close(&mut self, reply: Option<oneshot::Sender<Leftover>>, now: Instant) {
+        let deadline = now + self.options.close_timeout;
+        self.closing = Some(Closing { deadline, reply, refused: self.readers.acks_refused() });
     }
 }

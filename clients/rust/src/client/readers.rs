@@ -33,6 +33,16 @@ pub(super) enum Verdict {
     NewSession,
 }
 
+/// The number that a reader has in this session.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Numbered {
+    As(u32),
+    /// It is being asked for.
+    NotYet,
+    /// It has ended.
+    Never,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
@@ -138,6 +148,14 @@ impl Readers {
     /// The inbox of a number.
     pub fn shared(&self, number: u32) -> Option<&Arc<Shared>> {
         self.numbers.get(&number).and_then(|key| self.readers.get(key)).map(|reader| &reader.shared)
+    }
+
+    /// The number of a reader, for who knows its inbox.
+    pub fn numbered(&self, shared: &Arc<Shared>) -> Numbered {
+        match self.readers.values().find(|reader| Arc::ptr_eq(&reader.shared, shared)) {
+            Some(reader) => reader.numbers.first().map_or(Numbered::NotYet, |number| Numbered::As(*number)),
+            None => Numbered::Never,
+        }
     }
 
     /// A number is not used any more.
@@ -289,7 +307,7 @@ impl Readers {
         out: &mut VecDeque<ClientFrame>,
     ) {
         let urgency = self.readers.values().map(|reader| reader.shared.urgency()).max();
-        let is_leaving = |reader: &Reader| reader.phase == Phase::Open && reader.shared.is_abandoned();
+        let is_leaving = |reader: &Reader| reader.phase == Phase::Open && reader.shared.may_leave();
         let leaving = self.readers.values().any(is_leaving);
         let is_due = match urgency {
             None | Some(Urgency::Nothing) => false,

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use super::delivery::{Delivery, Subscription};
 use super::error::Error;
 
-/// Stops a [`Subscription::run`] in order. Cheap to clone.
+/// Stops a [`Subscription::run`] or [`run_pipeline`](Subscription::run_pipeline) in order. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<Notify>);
 
@@ -40,6 +40,19 @@ pub struct Handled {
     pub failed: u64,
 }
 
+/// How the work on a message has ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It is to be acknowledged.
+    Done,
+    /// A step has acknowledged it.
+    Stepped,
+    /// It is to be refused, and why.
+    Failed(String),
+    /// There is nothing left to settle: it comes again, or is done already.
+    Gone,
+}
+
 /// What waits in one partition. Present while a message of it is in work.
 type Waiting = HashMap<u32, VecDeque<Delivery>>;
 
@@ -60,14 +73,37 @@ impl Subscription {
         F: Future<Output = Result<(), E>>,
         E: Display,
     {
+        let work = |delivery: Arc<Delivery>| {
+            let handling = handler(delivery);
+            async move {
+                match handling.await {
+                    Ok(()) => Outcome::Done,
+                    Err(error) => Outcome::Failed(error.to_string()),
+                }
+            }
+        };
+        self.work_off(concurrency, stop, work).await
+    }
+
+    /// Does `work` on every message and settles it as its outcome says.
+    pub(super) async fn work_off<W, F>(
+        &mut self,
+        concurrency: usize,
+        stop: &Stop,
+        work: W,
+    ) -> Result<Handled, Error>
+    where
+        W: Fn(Arc<Delivery>) -> F,
+        F: Future<Output = Outcome>,
+    {
         let concurrency = concurrency.max(1);
         let (mut in_work, mut waiting, mut handled) =
             (FuturesUnordered::new(), Waiting::new(), Handled::default());
         let mut parked: VecDeque<Delivery> = VecDeque::new();
         let begin = |delivery: Delivery| {
             let delivery = Arc::new(delivery);
-            let work = handler(delivery.clone());
-            async move { (delivery, work.await.map_err(|error| error.to_string())) }
+            let working = work(delivery.clone());
+            async move { (delivery, working.await) }
         };
         let mut stopping = std::pin::pin!(stop.0.notified());
         let mut is_over = false;
@@ -88,8 +124,8 @@ impl Subscription {
             }
             tokio::select! {
                 biased; // settle what we hold before taking more
-                Some((delivery, result)) = in_work.next() => {
-                    let next = settle(delivery, result, &mut waiting, &mut handled);
+                Some((delivery, outcome)) = in_work.next() => {
+                    let next = settle(delivery, outcome, &mut waiting, &mut handled);
                     match next {
                         Some(next) if !is_over => in_work.push(begin(next)),
                         Some(_) | None => {}
@@ -115,20 +151,22 @@ impl Subscription {
 /// Settles a message. Returns the next of its partition, which is in work from then on.
 fn settle(
     delivery: Arc<Delivery>,
-    result: Result<(), String>,
+    outcome: Outcome,
     waiting: &mut Waiting,
     handled: &mut Handled,
 ) -> Option<Delivery> {
     let partition = delivery.partition;
-    match result {
-        Ok(()) => {
+    match outcome {
+        Outcome::Done => {
             handled.acked += 1;
             delivery.settle_ack();
         }
-        Err(reason) => {
+        Outcome::Stepped => handled.acked += 1,
+        Outcome::Failed(reason) => {
             handled.failed += 1;
             delivery.settle_nack(reason);
         }
+        Outcome::Gone => {}
     }
     let behind = waiting.get_mut(&partition)?;
     // What the nack has made void, or what a newer round or another epoch has replaced, comes again.

@@ -75,7 +75,7 @@ impl IntoFuture for Subscribing {
             let (shared, opened) = open(&client, frame.topic.as_str().into(), Wanted::Group(frame)).await?;
             match opened {
                 Opened::Group { settings, partitions } => {
-                    Ok(Subscription { shared, settings, partitions, _client: client })
+                    Ok(Subscription { shared, settings, partitions, client })
                 }
                 Opened::Tail => Err(Error::Closed),
             }
@@ -112,7 +112,7 @@ impl IntoFuture for Tailing {
         Box::pin(async move {
             let Self { client, frame } = self;
             let (shared, _) = open(&client, frame.topic.as_str().into(), Wanted::Tail(frame)).await?;
-            Ok(Tail { shared, _client: client })
+            Ok(Tail { shared, client })
         })
     }
 }
