@@ -10,6 +10,7 @@ use rand::Rng as _;
 use crate::bus::{Bus, committed, keyed, next, publish_all, quick, url};
 use crate::harness::socket::{make_topic, quick_retries};
 use crate::harness::wait;
+use crate::wire::Wire;
 
 /// What a key has in a topic, in order.
 async fn by_key(bus: &Bus, topic: &str) -> BTreeMap<String, Vec<String>> {
@@ -22,6 +23,15 @@ async fn by_key(bus: &Bus, topic: &str) -> BTreeMap<String, Vec<String>> {
 
 async fn count(bus: &Bus, topic: &str) -> usize {
     bus.stored_in(topic).await.len()
+}
+
+/// Waits until a topic has so many messages, without keeping the database busy.
+async fn all_of(bus: &Bus, topic: &str, many: usize) {
+    wait::until(topic, async || {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        count(bus, topic).await >= many
+    })
+    .await;
 }
 
 /// The same payload and key.
@@ -75,7 +85,7 @@ async fn three_topics_in_a_row_keep_the_order_of_each_key_while_messages_fail() 
     };
     let (stop_charging, charging) = start(orders, charge);
     let (stop_shipping, shipping) = start(charges, ship);
-    wait::until("all parcels", async || count(&bus, "parcels").await >= 2 * KEYS * EACH).await;
+    all_of(&bus, "parcels", 2 * KEYS * EACH).await;
     stop_charging.stop();
     stop_shipping.stop();
     let (charged, shipped) = (charging.await.unwrap(), shipping.await.unwrap());
@@ -93,7 +103,7 @@ async fn three_topics_in_a_row_keep_the_order_of_each_key_while_messages_fail() 
     wait::until("all acks to be seen", async || bus.database.number(open).await == 0).await;
 }
 
-/// Brokers that are killed in turn while a pipeline is at work; each comes back at its address.
+/// Brokers that are killed or stopped in turn while a pipeline is at work; each comes back at its address.
 #[tokio::test(flavor = "multi_thread")]
 async fn heavy_brokers_that_are_killed_in_the_midst_of_steps_leave_each_result_once_and_in_order() {
     const EACH: usize = 300;
@@ -112,23 +122,65 @@ async fn heavy_brokers_that_are_killed_in_the_midst_of_steps_leave_each_result_o
     let orders = client.subscribe("orders", "work").await.unwrap();
     let (stop, running) = start(orders, |order| Ok(Outputs::to("results", forward(order))));
     for number in 0..4 {
-        let pause = rand::rng().random_range(50..400);
-        tokio::time::sleep(Duration::from_millis(pause)).await;
+        pause(50..400).await;
         let broker = if number % 2 == 0 { &mut bus.server } else { &mut other };
         let address = broker.address.clone();
-        broker.kill().await;
+        match number {
+            2 => assert_eq!(broker.stop().await, 0),
+            _ => broker.kill().await,
+        }
         let again = bus.brief_at(&address).await;
         *(if number % 2 == 0 { &mut bus.server } else { &mut other }) = again;
     }
-    wait::until("all results", async || count(&bus, "results").await >= 2 * EACH).await;
+    all_of(&bus, "results", 2 * EACH).await;
     stop.stop();
     assert_eq!(running.await.unwrap().failed, 0);
+    assert!(client.connection().borrow().losses() >= 2, "{:?}", client.connection().borrow());
     let results = by_key(&bus, "results").await;
     let expected = ["0", "1"].map(|key| (key.to_owned(), numbers(0..EACH)));
     assert_eq!(results, BTreeMap::from(expected), "each once, in order");
     for partition in 0..2 {
         wait::until("all acks", async || committed(&bus, partition).await == EACH as i64).await;
     }
+}
+
+async fn pause(milliseconds: std::ops::Range<u64>) {
+    let pause = rand::rng().random_range(milliseconds);
+    tokio::time::sleep(Duration::from_millis(pause)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_cut_again_and_again_leaves_each_result_once_and_in_order() {
+    const EACH: usize = 80;
+    const CUTS: u64 = 20;
+    let bus = Bus::new(3).await;
+    make_topic(&bus.server.address, "results", 2).await;
+    let producer = bus.client().await;
+    for partition in 0..3 {
+        let message = |number| NewMessage { partition: Some(partition), ..keyed(partition, number) };
+        publish_all(&producer, "orders", (0..EACH).map(message)).await;
+    }
+    let wire = Wire::to(&bus.server.address).await;
+    let client = Client::connect(&wire.url(), quick()).await.unwrap();
+    let orders = client.subscribe("orders", "work").await.unwrap();
+    let (stop, running) = start(orders, |order| Ok(Outputs::to("results", forward(order))));
+    for _ in 0..CUTS {
+        pause(20..80).await;
+        match rand::rng().random_range(0..3) {
+            0 => wire.mute(),
+            1 => wire.deafen(),
+            _ => {}
+        }
+        pause(1..30).await;
+        wire.cut();
+    }
+    all_of(&bus, "results", 3 * EACH).await;
+    stop.stop();
+    let handled = running.await.unwrap();
+    assert_eq!(handled, Handled { acked: 3 * EACH as u64, failed: 0 });
+    assert!(client.connection().borrow().losses() >= CUTS / 2, "{:?}", client.connection().borrow());
+    let expected = ["0", "1", "2"].map(|key| (key.to_owned(), numbers(0..EACH)));
+    assert_eq!(by_key(&bus, "results").await, BTreeMap::from(expected));
 }
 
 #[tokio::test(flavor = "multi_thread")]

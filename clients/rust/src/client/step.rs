@@ -137,8 +137,8 @@ impl Step {
     /// While it is under way, acks and nacks of its deliveries do nothing; whatever else is acknowledged on its lanes counts. The
     /// deliveries may be dropped at any time.
     ///
-    /// Cancel safety: if it is dropped, the step may happen or not, as if its answer had been lost; the messages come again if
-    /// it has not.
+    /// Cancel safety: if it is dropped, the step may happen or not, as if its answer had been lost. If it has not, the messages come
+    /// again when their lane moves or their ack deadline is over.
     pub async fn commit(self) -> Result<Committed, Error> {
         let inner = self.client.upgrade().ok_or(Error::Closed)?;
         let Self { step_id, readers, acks, publishes, order, fault, .. } = self;
