@@ -126,6 +126,16 @@ pub const STEPS_PER_FLUSH_MAX: usize = 512;
 pub const STEP_WINDOW: Duration = Duration::from_secs(24 * 3600);
 /// How old acks of steps are before it is looked whether a commit knows them.
 pub const STEP_ACK_AGE_MIN: Duration = Duration::from_secs(30);
+/// How long it is kept when messages were delivered and done, and what has failed, unless the broker is told otherwise.
+pub const TIMES_RETENTION_DEFAULT: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Shorter, and nobody could look at a trace before it is gone.
+pub const TIMES_RETENTION_MIN: Duration = Duration::from_secs(60);
+/// Pages of such a table that one statement looks through, all of whose rows it may delete: some 13,000, a short transaction.
+pub const TIMES_PAGES_MAX: i64 = 128;
+/// Pages that one pass looks through at least: a small table is walked in some passes.
+pub const TIMES_PAGES_PER_PASS_MIN: i64 = 256;
+/// Passes in which a large table is walked: with one every ten seconds, what is late is late by an hour.
+pub const TIMES_PASSES_PER_WALK: i64 = 360;
 /// DDL waits this long for a lock; a waiting exclusive lock queues every flush behind it.
 pub const DDL_LOCK_TIMEOUT: Duration = Duration::from_millis(25);
 /// Tries of a schema change that did not get its lock.
@@ -172,6 +182,15 @@ pub const LANE_IN_FLIGHT_MAX: i64 = 10_000;
 pub const LANE_GAPS_MAX: usize = 1_000;
 /// Rounds of a lane whose late acks can still be told apart.
 pub const LANE_ROUNDS_REMEMBERED: usize = 16;
+/// What a lane sends within this time is one delivery: closer than anybody looks, and a row less.
+pub const DELIVERED_TOGETHER: Duration = Duration::from_millis(1);
+/// What is acknowledged of a delivery within this time, before it is committed, is acknowledged together: about what a commit takes.
+pub const ACKED_TOGETHER: Duration = Duration::from_millis(10);
+/// Deliveries that a lane remembers; of more, neighbours that are closest in time become one.
+pub const LANE_DELIVERIES_MAX: usize = 1_000;
+/// Ranges of times that wait for a commit of a lane; of more, neighbours that are closest in time become one. Ranges that do not
+/// touch each other stay; there are at most half as many as messages in flight.
+pub const LANE_TIMES_MAX: usize = 64;
 /// Shortest ack deadline: below it the network alone would miss it.
 pub const ACK_DEADLINE_MIN: Duration = Duration::from_millis(100);
 /// Longest ack deadline; who needs longer sends `progress`.

@@ -3,7 +3,8 @@
 ALTER TABLE laneway.topic ADD COLUMN delivery_times boolean NOT NULL DEFAULT true;
 COMMENT ON COLUMN laneway.topic.delivery_times IS 'Whether it is kept when its messages were delivered and done.';
 
--- Insert-only, a row per range of messages that were delivered together and done together, never a row per message.
+-- Insert-only, a row per range of messages that were delivered together and done together, never a row per message. No index
+-- by time: retention walks the table page by page (docs/adr/0006-delivery-times.md).
 CREATE TABLE laneway.lane_time (
     group_id      bigint NOT NULL,
     partition_id  bigint NOT NULL,
@@ -14,7 +15,6 @@ CREATE TABLE laneway.lane_time (
 ) WITH (vacuum_truncate = off);
 COMMENT ON TABLE laneway.lane_time IS 'When a range of a lane was delivered last, and when it was done; on the database clock, lost with a crash.';
 CREATE INDEX lane_time_place ON laneway.lane_time (group_id, partition_id, first_offset);
-CREATE INDEX lane_time_acked_at ON laneway.lane_time USING brin (acked_at) WITH (pages_per_range = 16, autosummarize = on);
 
 -- Beside laneway.attempt, which knows only the last failure of what is not done yet.
 CREATE TABLE laneway.failure (
@@ -25,11 +25,10 @@ CREATE TABLE laneway.failure (
     outcome       text COLLATE "C" NOT NULL CHECK (outcome IN ('retry', 'dead_letter', 'skip')),
     reason        text COLLATE "C" NOT NULL,
     delivered_at  timestamptz,
-    failed_at     timestamptz NOT NULL DEFAULT clock_timestamp()
+    failed_at     timestamptz NOT NULL
 ) WITH (vacuum_truncate = off);
 COMMENT ON TABLE laneway.failure IS 'An attempt at a message that has failed, and what followed: it comes again, or the group has given it up.';
 CREATE INDEX failure_place ON laneway.failure (group_id, partition_id, "offset", attempt);
-CREATE INDEX failure_failed_at ON laneway.failure USING brin (failed_at) WITH (pages_per_range = 16, autosummarize = on);
 
 CREATE TABLE laneway.trace_link (
     linked_trace_id  uuid NOT NULL,

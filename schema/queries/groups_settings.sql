@@ -1,7 +1,9 @@
--- groups_settings: what belongs to a group, as it is now.
+-- groups_settings: what belongs to a group, as it is now, and whether its topic keeps delivery times.
 -- $1 group_id bigint
 -- No row: the group is gone. Locks nothing.
 SELECT
-    group_id, ack_deadline_ms, max_attempts, backoff_base_ms, backoff_factor, backoff_cap_ms, on_failure::text AS on_failure
-FROM laneway.consumer_group
-WHERE group_id = $1
+    g.group_id, g.ack_deadline_ms, g.max_attempts, g.backoff_base_ms, g.backoff_factor, g.backoff_cap_ms,
+    g.on_failure::text AS on_failure, t.delivery_times
+FROM laneway.consumer_group g
+JOIN laneway.topic t USING (topic_id)
+WHERE g.group_id = $1

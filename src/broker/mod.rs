@@ -52,7 +52,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::ids::SessionId;
-use crate::limits::{BROKER_TTL_DEFAULT, EFFECT_RETRY_PAUSE, LANE_DRAIN_DEFAULT};
+use crate::limits::{BROKER_TTL_DEFAULT, EFFECT_RETRY_PAUSE, LANE_DRAIN_DEFAULT, TIMES_RETENTION_DEFAULT};
 use crate::store::listen::Hints;
 use crate::store::sessions::Membership;
 use crate::store::{Error, Store};
@@ -66,11 +66,13 @@ pub struct BrokerSettings {
     pub ttl: Duration,
     /// How long a session may finish what is in flight before its lane moves.
     pub drain: Duration,
+    /// How long it is kept when messages were delivered and done, and what has failed.
+    pub times_retention: Duration,
 }
 
 impl Default for BrokerSettings {
     fn default() -> Self {
-        Self { ttl: BROKER_TTL_DEFAULT, drain: LANE_DRAIN_DEFAULT }
+        Self { ttl: BROKER_TTL_DEFAULT, drain: LANE_DRAIN_DEFAULT, times_retention: TIMES_RETENTION_DEFAULT }
     }
 }
 
@@ -187,6 +189,12 @@ impl Assembled {
             tokio::spawn(self.hints.clone().listen(store.clone(), stop.clone())),
             tokio::spawn(tasks::upkeep::run(store.clone(), self.chores, stop.clone())),
             tokio::spawn(tasks::retention::run(store.clone(), stop.clone())),
+            tokio::spawn(tasks::times::run(
+                store.clone(),
+                lease.clone(),
+                self.settings.times_retention,
+                stop.clone(),
+            )),
             tokio::spawn(tasks::lag::run(store.clone(), lease.clone(), metrics.lag.clone(), stop.clone())),
             tokio::spawn(tasks::heartbeat::run(
                 store.clone(),

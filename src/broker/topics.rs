@@ -220,6 +220,7 @@ fn settings(request: &CreateTopic) -> Result<TopicSettings, TopicError> {
         retention_age: request.retention_age_ms.map(Duration::from_millis),
         retention_bytes: request.retention_bytes,
         dedup_window: request.dedup_window_ms.map_or(defaults.dedup_window, Duration::from_millis),
+        delivery_times: request.delivery_times.unwrap_or(defaults.delivery_times),
     };
     let (segment_min, segment_max) = (u64::from(SEGMENT_MESSAGES_MIN), u64::from(SEGMENT_MESSAGES_MAX));
     let window_max = DEDUP_WINDOW_MAX.as_millis() as u64;
@@ -244,8 +245,14 @@ fn settings(request: &CreateTopic) -> Result<TopicSettings, TopicError> {
 
 /// What a request changes, every value within its range.
 fn changes(request: &AlterTopic) -> Result<TopicChanges, TopicError> {
-    let AlterTopic { partitions, payload_bytes_max, retention_age_ms, retention_bytes, dedup_window_ms } =
-        *request;
+    let AlterTopic {
+        partitions,
+        payload_bytes_max,
+        retention_age_ms,
+        retention_bytes,
+        dedup_window_ms,
+        delivery_times,
+    } = *request;
     let bound = |retention: Retention| match retention {
         Retention::Leave | Retention::None => 1,
         Retention::Bound(bound) => bound,
@@ -263,7 +270,14 @@ fn changes(request: &AlterTopic) -> Result<TopicChanges, TopicError> {
     in_range("retention_bytes", bound(retention_bytes), 1, RETENTION_BYTES_MAX)?;
     in_range("dedup_window_ms", dedup_window_ms.unwrap_or(1), 1, window_max)?;
     let (retention_age_ms, retention_bytes) = (stored(retention_age_ms), stored(retention_bytes));
-    Ok(TopicChanges { partitions, payload_bytes_max, retention_age_ms, retention_bytes, dedup_window_ms })
+    Ok(TopicChanges {
+        partitions,
+        payload_bytes_max,
+        retention_age_ms,
+        retention_bytes,
+        dedup_window_ms,
+        delivery_times,
+    })
 }
 
 fn in_range(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), TopicError> {

@@ -20,7 +20,9 @@ use super::Failure;
 use super::signals::Signals;
 use crate::broker::{Broker, BrokerSettings, Running};
 use crate::config::{DatabaseChoice, Exposure, LISTEN_DEFAULT, check_listen};
-use crate::limits::{BROKER_TTL_MAX, BROKER_TTL_MIN, SHUTDOWN_TIMEOUT};
+use crate::limits::{
+    BROKER_TTL_MAX, BROKER_TTL_MIN, RETENTION_AGE_MAX, SHUTDOWN_TIMEOUT, TIMES_RETENTION_MIN,
+};
 use crate::postgres::{PrivatePostgres, Settings, Status, default_data_dir};
 use crate::server;
 use crate::session::Sessions;
@@ -85,6 +87,9 @@ struct Tuning {
     /// How long a session may finish what is in flight before its lane moves to another
     #[arg(long, env = "LANEWAY_LANE_DRAIN", default_value = "5s", value_name = "DURATION")]
     lane_drain: humantime::Duration,
+    /// How long it is kept when messages were delivered and done, and what has failed; at least 1m, the same for all brokers
+    #[arg(long, env = "LANEWAY_DELIVERY_TIMES_RETENTION", default_value = "7d", value_name = "DURATION", value_parser = times_retention)]
+    delivery_times_retention: Duration,
     /// For a transaction pooler such as PgBouncer in front of the database: unnamed statements only, no LISTEN
     #[arg(long, env = "LANEWAY_NO_PREPARED_STATEMENTS", value_parser = BoolishValueParser::new())]
     no_prepared_statements: bool,
@@ -246,9 +251,21 @@ fn lease_ttl(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn times_retention(text: &str) -> Result<Duration, String> {
+    let retention = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match (TIMES_RETENTION_MIN..=RETENTION_AGE_MAX).contains(&retention) {
+        true => Ok(retention),
+        false => Err("it must be between 1m and 100 years".to_owned()),
+    }
+}
+
 impl Tuning {
     fn broker(&self) -> BrokerSettings {
-        BrokerSettings { ttl: self.lease_ttl, drain: *self.lane_drain }
+        BrokerSettings {
+            ttl: self.lease_ttl,
+            drain: *self.lane_drain,
+            times_retention: self.delivery_times_retention,
+        }
     }
 
     fn settings(&self, url: String) -> DatabaseSettings {

@@ -1,5 +1,6 @@
 //! `laneway topic`: make, list, show, alter and delete topics, through the broker's HTTP API.
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, Subcommand};
 use laneway_client::Admin;
 use laneway_client::topic::{
@@ -35,7 +36,8 @@ enum Action {
     },
     /// Change settings of a topic, or add partitions
     #[command(after_help = "Examples:\n  laneway topic alter orders --partitions 16\n  \
-        laneway topic alter audit --retention-age 30d --retention-bytes none")]
+        laneway topic alter audit --retention-age 30d --retention-bytes none\n  \
+        laneway topic alter clicks --delivery-times off")]
     Alter(Alter),
     /// Delete a topic with everything in it
     #[command(after_help = "Examples:\n  laneway topic delete orders\n  laneway topic delete orders --yes")]
@@ -70,6 +72,9 @@ struct Create {
     /// How long a transaction id is remembered, like 1h [default: 1h]
     #[arg(long, value_name = "DURATION")]
     dedup_window: Option<humantime::Duration>,
+    /// Whether it is kept when messages were delivered and done [default: on]
+    #[arg(long, value_name = "on|off", value_parser = BoolishValueParser::new())]
+    delivery_times: Option<bool>,
 }
 
 #[derive(Debug, Args)]
@@ -98,6 +103,9 @@ struct Changes {
     /// How long a transaction id is remembered, like 1h
     #[arg(long, value_name = "DURATION")]
     dedup_window: Option<humantime::Duration>,
+    /// Whether it is kept when messages were delivered and done
+    #[arg(long, value_name = "on|off", value_parser = BoolishValueParser::new())]
+    delivery_times: Option<bool>,
 }
 
 impl Topic {
@@ -138,6 +146,7 @@ impl Changes {
             retention_age_ms: self.retention_age.unwrap_or_default(),
             retention_bytes: self.retention_bytes.unwrap_or_default(),
             dedup_window_ms: self.dedup_window.map(|window| window.as_millis() as u64),
+            delivery_times: self.delivery_times,
         }
     }
 }
@@ -173,6 +182,7 @@ impl Create {
             retention_age_ms: self.retention_age.map(|age| age.as_millis() as u64),
             retention_bytes: self.retention_bytes,
             dedup_window_ms: self.dedup_window.map(|window| window.as_millis() as u64),
+            delivery_times: self.delivery_times,
         }
     }
 }
@@ -222,6 +232,7 @@ fn print_detail(detail: &TopicDetail) {
     let topic = &detail.topic;
     println!("topic {}, made {}", topic.name, topic.created_at);
     println!("  payload at most {} bytes, kept {}", topic.payload_bytes_max, retention(topic));
+    println!("  delivery times {}", if topic.delivery_times { "kept" } else { "not kept" });
     let row = |partition: &PartitionDescription| {
         [
             partition.partition.to_string(),

@@ -136,6 +136,7 @@ fn description(topic: &Topic) -> TopicDescription {
         retention_age_ms: topic.settings.retention_age.map(|age| age.as_millis() as u64),
         retention_bytes: topic.settings.retention_bytes,
         dedup_window_ms: topic.settings.dedup_window.as_millis() as u64,
+        delivery_times: topic.settings.delivery_times,
         created_at: topic.created_at.to_string(),
     }
 }

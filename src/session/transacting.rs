@@ -122,13 +122,13 @@ async fn answers(asked: Vec<Asked>) -> Answers {
     let is_alone = asked.len() == 1;
     for Asked { group, topic, partition, epoch, answer } in asked {
         match answer.await {
-            Ok(Ok(Reserved { fence, ranges })) => {
+            Ok(Ok(Reserved { fence, ranges, times })) => {
                 if let ([(first, end)], true) = (ranges.as_slice(), is_alone)
                     && first.plus(1) == *end
                 {
                     answers.only = Some(Cause { topic, partition, offset: first.0 });
                 }
-                answers.acks.push(StepAck { group, fence, ranges });
+                answers.acks.push(StepAck { group, fence, ranges, times });
             }
             Ok(Err(unreserved)) => answers.refused.push((unreserved, epoch)),
             Err(_) => {

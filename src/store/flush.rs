@@ -7,7 +7,7 @@
 //! Locks: lane rows, then partition rows, each by id. Order: the locks, then `messages_append` and `lane_commits_insert`,
 //! in one READ COMMITTED transaction.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use postgres_types::ToSql;
@@ -17,13 +17,15 @@ use super::connection::{Connection, Params, Pipelined};
 use super::error::Error;
 use super::lanes::{Commit, Fence};
 use super::query::{Query, query};
+use super::times::TimeColumns;
 use crate::ids::{Offset, Sequence};
 use crate::limits::{APPENDER_STALL_TIMEOUT, FLUSH_BYTES_MAX};
 
 query!(LANES_LOCK = "lanes_lock"[INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID_ARRAY]);
 query!(
     LANE_COMMITS_INSERT = "lane_commits_insert"[
-        INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, TEXT_ARRAY
+        INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, TEXT_ARRAY, // lanes
+        INT4_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY // times
     ]
 );
 query!(PARTITIONS_LOCK = "partitions_lock"[INT8_ARRAY]);
@@ -185,11 +187,14 @@ pub struct LaneCommits {
     pub numbers: Vec<i64>,
     pub committed_offsets: Vec<i64>,
     pub acked: Vec<String>,
+    /// The lane that each of the times belongs to, counted from 1.
+    time_places: Vec<i32>,
+    times: TimeColumns,
 }
 
 impl LaneCommits {
-    /// Adds one; its place in the reports is the order of adding.
-    pub fn add(&mut self, fence: &Fence, commit: &Commit) {
+    /// Adds one; its place in the reports is the order of adding. `now`: what its times are as old as.
+    pub fn add(&mut self, fence: &Fence, commit: &Commit, now: Instant) {
         self.group_ids.push(fence.group_id.0);
         self.partition_ids.push(fence.partition_id.0);
         self.epochs.push(fence.epoch.0);
@@ -197,6 +202,29 @@ impl LaneCommits {
         self.numbers.push(commit.number);
         self.committed_offsets.push(commit.committed.0);
         self.acked.push(commit.acked.clone());
+        for time in commit.times.iter() {
+            self.time_places.push(self.group_ids.len() as i32);
+            self.times.add(time, now);
+        }
+    }
+
+    /// The parameters of `lane_commits_insert`; `lanes_lock` takes the first four.
+    fn params(&self) -> [&(dyn ToSql + Sync); 12] {
+        let [first_offsets, end_offsets, delivered_us, acked_us] = self.times.params();
+        [
+            &self.group_ids,
+            &self.partition_ids,
+            &self.epochs,
+            &self.sessions,
+            &self.numbers,
+            &self.committed_offsets,
+            &self.acked,
+            &self.time_places,
+            first_offsets,
+            end_offsets,
+            delivered_us,
+            acked_us,
+        ]
     }
 
     fn is_empty(&self) -> bool {
@@ -267,10 +295,7 @@ impl Connection {
         let columns = flush.columns();
         let messages = flush.params(&columns);
         let partitions: [&(dyn ToSql + Sync); 1] = [&flush.batches.partition_ids];
-        let LaneCommits { group_ids, partition_ids, epochs, sessions, numbers, committed_offsets, acked } =
-            &flush.lanes;
-        let commits: [&(dyn ToSql + Sync); 7] =
-            [group_ids, partition_ids, epochs, sessions, numbers, committed_offsets, acked];
+        let commits = flush.lanes.params();
         let (has_lanes, has_batches) = (!flush.lanes.is_empty(), !flush.batches.partition_ids.is_empty());
         let mut statements: Vec<(&'static Query, Params<'_>)> = Vec::with_capacity(4);
         if has_lanes {

@@ -128,11 +128,11 @@ impl Store {
         Ok(row.as_ref().map(group))
     }
 
-    /// What belongs to a group now; `None`: it is gone.
-    pub async fn groups_settings(&self, group_id: GroupId) -> Result<Option<GroupSettings>, Error> {
+    /// What belongs to a group now, and whether its topic keeps delivery times; `None`: it is gone.
+    pub async fn groups_settings(&self, group_id: GroupId) -> Result<Option<(GroupSettings, bool)>, Error> {
         let connection = self.connection().await?;
         let row = connection.query_opt(&GROUPS_SETTINGS, &[&group_id.0], Effect::None).await?;
-        Ok(row.as_ref().map(|row| group(row).settings))
+        Ok(row.as_ref().map(|row| (group(row).settings, row.get("delivery_times"))))
     }
 
     /// A session becomes a member. `false`: the broker was buried, and nothing happened.

@@ -3,7 +3,8 @@
 //! Invariant: every effect of a holder happens in a transaction that has locked the lane's row with its epoch and session
 //! in the `WHERE`. No row, no effect: the lease is lost. The lock is one statement, what depends on it the next.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -12,6 +13,7 @@ use super::error::{Effect, Error};
 use super::groups::GROUPS_HINT;
 use super::messages::Message;
 use super::query::query;
+use super::times::{FailedAttempt, LaneTime, TimesUnderWay};
 use super::{Connection, Store, retry};
 use crate::ids::{BrokerId, Epoch, GroupId, Offset, PartitionId, SessionId};
 
@@ -90,6 +92,8 @@ pub struct Commit {
     pub committed: Offset,
     /// As a multirange.
     pub acked: String,
+    /// When what is new in it was delivered and acknowledged.
+    pub times: Arc<[LaneTime]>,
 }
 
 /// One more failure of a message.
@@ -124,6 +128,10 @@ pub struct Settlement {
     pub commit: Option<Commit>,
     pub charge: Option<Charge>,
     pub dead_letter: Option<DeadLetter>,
+    /// Told with the commit, and only if that is new.
+    pub failure: Option<FailedAttempt>,
+    /// Times of a commit that a release may overtake: it tells them in its place.
+    pub under_way: Option<TimesUnderWay>,
     pub release: Option<Release>,
 }
 
@@ -193,6 +201,7 @@ impl Store {
     pub async fn lane_settle(&self, fence: &Fence, settlement: &Settlement) -> Result<Settled, Error> {
         retry::contended(retry::Policy::CONTENDED, || async {
             let mut connection = self.connection().await?;
+            let now = Instant::now();
             let transaction = connection.begin().await?;
             let params: super::connection::Params<'_> =
                 &[&fence.group_id.0, &fence.partition_id.0, &fence.epoch.0, &fence.session_id.0];
@@ -200,7 +209,7 @@ impl Store {
                 transaction.rollback().await?;
                 return Ok(Settled::LeaseLost);
             }
-            settle(&transaction, fence, settlement).await?;
+            settle(&transaction, fence, settlement, now).await?;
             transaction.commit().await?;
             Ok(Settled::Done)
         })
@@ -247,7 +256,13 @@ async fn resume_at(
     Ok(lanes)
 }
 
-async fn settle(transaction: &Connection, fence: &Fence, settlement: &Settlement) -> Result<(), Error> {
+/// `now`: the moment right before the transaction was begun.
+async fn settle(
+    transaction: &Connection,
+    fence: &Fence,
+    settlement: &Settlement,
+    now: Instant,
+) -> Result<(), Error> {
     let (group, partition) = (&fence.group_id.0, &fence.partition_id.0);
     if let Some(Charge { offset, attempts, reason, delay }) = &settlement.charge {
         let (attempts, delay_ms) = (*attempts as i32, delay.as_millis() as i64);
@@ -258,11 +273,15 @@ async fn settle(transaction: &Connection, fence: &Fence, settlement: &Settlement
     if let Some(dead_letter) = &settlement.dead_letter {
         bury_message(transaction, fence, dead_letter).await?;
     }
-    if let Some(Commit { number, committed, acked }) = &settlement.commit {
+    if let Some(Commit { number, committed, acked, .. }) = &settlement.commit {
         let params: super::connection::Params<'_> =
             &[group, partition, &fence.epoch.0, number, &committed.0, acked];
-        transaction.execute(&LANE_COMMITS_RECORD, params).await?;
+        let stored = transaction.execute(&LANE_COMMITS_RECORD, params).await?;
         transaction.execute(&ATTEMPTS_FORGET, &[group, partition, &committed.0, acked]).await?;
+        if stored > 0 {
+            // One that is stored already, because its first answer was lost, has told all of this.
+            transaction.settle_times(fence, settlement, now).await?;
+        }
     }
     if let Some(Release { suspect_until, avoided }) = settlement.release {
         let avoided = avoided.map(|session_id| session_id.0);

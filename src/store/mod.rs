@@ -14,6 +14,7 @@
 //! | `segments`, `retention`, `upkeep` | the tables that hold messages, from their making to their dropping |
 //! | `deleted` | what a deleted topic leaves, until nothing is left |
 //! | `trace_cuts` | the tables of the trace index, likewise |
+//! | `times` | when messages were delivered and done, and which attempts have failed |
 //! | `messages`, `traces`, `deduplication` | reading by offset, time and trace; what was published already |
 //! | `dead_letters` | messages that a group has given up |
 //! | `witness` | what the verifier reads and does behind the brokers' backs |
@@ -46,6 +47,7 @@ pub mod segments;
 pub mod sessions;
 pub mod steps;
 pub mod timeline;
+pub mod times;
 mod timing;
 mod tls;
 pub mod topics;

@@ -5,6 +5,8 @@
 //! Locks: lane rows, then partition rows, each by id, waiting. Order: the locks, then `steps_check`, `messages_append` and
 //! `steps_insert`, each with a snapshot that is younger than the locks, in one READ COMMITTED transaction and round trip.
 
+use std::time::Instant;
+
 use postgres_types::ToSql;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -14,6 +16,7 @@ use super::error::{Effect, Error};
 use super::flush::{Flush, MESSAGES_APPEND, PARTITIONS_LOCK_WAITING, Report, stall_for};
 use super::lanes::Fence;
 use super::query::{Query, query};
+use super::times::{LaneTime, TimeColumns};
 use super::{Store, retry};
 use crate::ids::{Epoch, GroupId, Offset, PartitionId, StepId};
 use crate::limits::{EXPIRE_ROWS_MAX, STEP_ACK_AGE_MIN, STEP_WINDOW};
@@ -32,7 +35,8 @@ query!(
         UUID_ARRAY, BYTEA_ARRAY, // steps
         INT4_ARRAY, INT4_ARRAY, INT4_ARRAY, INT8_ARRAY, // messages
         INT8_ARRAY, INT4_ARRAY, // batches
-        INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY // acks
+        INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, // acks
+        INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY // times
     ]
 );
 query!(STEPS_HOLD_LANES = "steps_hold_lanes"[INT8_ARRAY, INT8_ARRAY, INT8_ARRAY]);
@@ -109,6 +113,9 @@ pub struct StepColumns<'a> {
     ack_epochs: Vec<i64>,
     ack_from: Vec<i64>,
     ack_to: Vec<i64>,
+    time_group_ids: Vec<i64>,
+    time_partition_ids: Vec<i64>,
+    times: TimeColumns,
 }
 
 /// Where a message of a step goes.
@@ -149,6 +156,15 @@ impl<'a> StepColumns<'a> {
             self.ack_epochs.push(fence.epoch.0);
             self.ack_from.push(from.0);
             self.ack_to.push(to.0);
+        }
+    }
+
+    /// Adds when that was delivered and acknowledged; `now`: what it is as old as.
+    pub fn times(&mut self, fence: &Fence, times: &[LaneTime], now: Instant) {
+        for time in times {
+            self.time_group_ids.push(fence.group_id.0);
+            self.time_partition_ids.push(fence.partition_id.0);
+            self.times.add(time, now);
         }
     }
 
@@ -249,7 +265,8 @@ fn check_params<'a>(steps: &'a StepColumns<'_>) -> [&'a (dyn ToSql + Sync); 9] {
     ]
 }
 
-fn insert_params<'a>(steps: &'a StepColumns<'_>, flush: &'a Flush<'_>) -> [&'a (dyn ToSql + Sync); 13] {
+fn insert_params<'a>(steps: &'a StepColumns<'_>, flush: &'a Flush<'_>) -> [&'a (dyn ToSql + Sync); 19] {
+    let [first_offsets, end_offsets, delivered_us, acked_us] = steps.times.params();
     [
         &steps.step_ids,
         &steps.digests,
@@ -264,6 +281,12 @@ fn insert_params<'a>(steps: &'a StepColumns<'_>, flush: &'a Flush<'_>) -> [&'a (
         &steps.ack_epochs,
         &steps.ack_from,
         &steps.ack_to,
+        &steps.time_group_ids,
+        &steps.time_partition_ids,
+        first_offsets,
+        end_offsets,
+        delivered_us,
+        acked_us,
     ]
 }
 

@@ -12,12 +12,12 @@ use super::query::query;
 use super::{Store, retry};
 use crate::ids::{PartitionId, TopicId};
 
-query!(TOPICS_CREATE = "topics_create"[TEXT, INT4, INT4, INT4, INT8, INT8, INT8]);
+query!(TOPICS_CREATE = "topics_create"[TEXT, INT4, INT4, INT4, INT8, INT8, INT8, BOOL]);
 query!(TOPICS_LIST = "topics_list"[TEXT, INT8]);
 query!(TOPICS_FIND = "topics_find"[TEXT]);
 query!(TOPICS_LOCK = "topics_lock"[INT8]);
 query!(TOPICS_GROW = "topics_grow"[INT8, INT4]);
-query!(TOPICS_ALTER = "topics_alter"[INT8, INT4, INT8, INT8, INT8]);
+query!(TOPICS_ALTER = "topics_alter"[INT8, INT4, INT8, INT8, INT8, BOOL]);
 query!(TOPICS_LOCK_GROUPS = "topics_lock_groups"[INT8]);
 query!(TOPICS_LOCK_LANES = "topics_lock_lanes"[INT8]);
 query!(TOPICS_DROP_GROUPS = "topics_drop_groups"[INT8]);
@@ -37,6 +37,8 @@ pub struct TopicSettings {
     pub retention_bytes: Option<u64>,
     /// How long a transaction id is remembered.
     pub dedup_window: Duration,
+    /// Whether it is kept when messages were delivered and done.
+    pub delivery_times: bool,
 }
 
 impl Default for TopicSettings {
@@ -48,6 +50,7 @@ impl Default for TopicSettings {
             retention_age: None,
             retention_bytes: None,
             dedup_window: DEDUP_WINDOW_DEFAULT,
+            delivery_times: true,
         }
     }
 }
@@ -80,6 +83,7 @@ pub struct TopicChanges {
     pub retention_age_ms: Option<u64>,
     pub retention_bytes: Option<u64>,
     pub dedup_window_ms: Option<u64>,
+    pub delivery_times: Option<bool>,
 }
 
 /// Whether a topic was changed.
@@ -130,6 +134,7 @@ impl Store {
                         &retention_age_ms,
                         &retention_bytes,
                         &dedup_window_ms,
+                        &settings.delivery_times,
                     ],
                     Effect::Possible,
                 )
@@ -178,7 +183,9 @@ impl Store {
                 transaction.rollback().await?;
                 return Ok(Altered::Shrinks { partitions });
             }
-            transaction.execute(&TOPICS_ALTER, &[&topic_id.0, &payload, &age, &bytes, &window]).await?;
+            let params: super::connection::Params<'_> =
+                &[&topic_id.0, &payload, &age, &bytes, &window, &changes.delivery_times];
+            transaction.execute(&TOPICS_ALTER, params).await?;
             transaction.commit().await?;
             Ok(Altered::Done)
         })
@@ -243,6 +250,7 @@ fn topic(row: &Row) -> Topic {
                 .map(|ms| Duration::from_millis(ms as u64)),
             retention_bytes: row.get::<_, Option<i64>>("retention_bytes").map(|bytes| bytes as u64),
             dedup_window: Duration::from_millis(row.get::<_, i64>("dedup_window_ms") as u64),
+            delivery_times: row.get("delivery_times"),
         },
         partitions: partitions.unwrap_or_default().into_iter().map(PartitionId).collect(),
         created_at: row.get("created_at"),

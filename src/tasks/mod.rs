@@ -4,4 +4,5 @@
 pub mod heartbeat;
 pub mod lag;
 pub mod retention;
+pub mod times;
 pub mod upkeep;

@@ -39,6 +39,7 @@ async fn a_topic_is_made_with_its_settings_and_shown_as_it_was_made() {
     let settings = json!({
         "name": "orders.v2_a-B", "partitions": 3, "payload_bytes_max": 1000, "segment_messages": 16,
         "retention_age_ms": 60_000, "retention_bytes": 1_000_000, "dedup_window_ms": 5_000,
+        "delivery_times": false,
     });
     let made = serde_json::to_value(web.create(settings.clone()).await).unwrap();
     for (name, value) in settings.as_object().unwrap() {
@@ -51,6 +52,7 @@ async fn a_topic_is_made_with_its_settings_and_shown_as_it_was_made() {
     let plain = web.create(json!({"name": "plain"})).await;
     assert_eq!((plain.topic.partitions, plain.topic.payload_bytes_max), (1, 1 << 20));
     assert_eq!((plain.topic.retention_age_ms, plain.topic.retention_bytes), (None, None));
+    assert!(plain.topic.delivery_times);
     // The smallest and the largest that the ranges allow.
     web.create(json!({"name": "x".repeat(249), "partitions": 1000, "payload_bytes_max": 64 << 20})).await;
     let detail: TopicDetail = web.get(&format!("/v1/topics/{}", "x".repeat(249))).await.json();

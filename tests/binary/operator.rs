@@ -115,6 +115,12 @@ async fn topics_are_altered_by_the_binary_at_the_url_of_the_environment() {
     assert!(told(&["topic", "alter", "orders", "--dedup-window", "5s"], &url).await.contains("kept 7days"));
     let fewer = refused(&["topic", "alter", "orders", "--partitions", "1"], &url).await;
     assert_eq!(fewer, "topic orders has 2 partitions, and a topic never loses one (invalid_setting)");
+    let off = ["topic", "alter", "orders", "--delivery-times", "off"];
+    assert!(told(&off, &url).await.contains("delivery times not kept"));
+    let on = asked(&["topic", "alter", "orders", "--delivery-times", "on"], &url).await;
+    assert_eq!(on["delivery_times"], json!(true));
+    let made = asked(&["topic", "create", "clicks", "--delivery-times", "off"], &url).await;
+    assert_eq!(made["delivery_times"], json!(false));
     assert!(told(&["topic", "list"], &url).await.contains("orders"));
     assert!(told(&["topic", "show", "orders"], &url).await.contains("PARTITION"));
 }

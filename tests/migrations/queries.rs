@@ -42,6 +42,7 @@ pub fn declared(store: &str, name: &str) -> Vec<Type> {
 
 fn rust_type(word: &str) -> Type {
     let known = [
+        ("BOOL", Type::BOOL),
         ("INT4", Type::INT4),
         ("INT8", Type::INT8),
         ("FLOAT8", Type::FLOAT8),
@@ -62,6 +63,7 @@ fn rust_type(word: &str) -> Type {
 /// How a file's header names a type.
 fn sql_type(of: &Type) -> String {
     let name = match of.name().trim_start_matches('_') {
+        "bool" => "boolean",
         "int4" => "integer",
         "int8" => "bigint",
         "float8" => "double precision",

@@ -20,6 +20,7 @@
 //! | `clocks`, `hints` | brokers whose clocks are off, LISTEN that is lost |
 //! | `crowd` | many sessions that come and go while messages flow |
 //! | `commits` | what acks cost the database |
+//! | `times` | when messages were delivered and done, and what has failed |
 //! | `metrics` | what `/metrics` counts |
 //! | `database_metrics` | what it tells of the database: commits, errors, pools |
 //! | `utilisation` | the views that tell who does how much |
@@ -49,6 +50,7 @@ mod searches;
 #[cfg(feature = "otlp")]
 mod spans;
 mod step_crashes;
+mod times;
 mod traces;
 mod transact;
 mod utilisation;

@@ -1,10 +1,12 @@
-//! What is stored, how it is found again, and how it goes: segments, retention, reading, heads, the trace index.
+//! What is stored, how it is found again, and how it goes: segments, retention, reading, heads, the trace index, delivery
+//! times.
 
 #![allow(clippy::unwrap_used, clippy::too_many_lines)]
 
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod delivery_times;
 mod heads;
 mod hostile;
 mod quiet_partitions;

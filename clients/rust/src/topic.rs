@@ -109,6 +109,10 @@ pub struct CreateTopic {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 604800000))]
     pub dedup_window_ms: Option<u64>,
+    /// Whether it is kept when messages were delivered and done; absent: it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(default = true))]
+    pub delivery_times: Option<bool>,
 }
 
 fn default_partitions() -> u32 {
@@ -126,6 +130,7 @@ impl CreateTopic {
             retention_age_ms: None,
             retention_bytes: None,
             dedup_window_ms: None,
+            delivery_times: None,
         }
     }
 }
@@ -155,6 +160,9 @@ pub struct AlterTopic {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 604800000))]
     pub dedup_window_ms: Option<u64>,
+    /// Whether it is kept when messages were delivered and done. Members that are at work follow within seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivery_times: Option<bool>,
 }
 
 /// What becomes of a bound on what a topic keeps. On the wire: absent, `null` or a number.
@@ -212,6 +220,8 @@ pub struct TopicDescription {
     pub retention_bytes: Option<u64>,
     /// How long a transaction id is remembered.
     pub dedup_window_ms: u64,
+    /// Whether it is kept when messages were delivered and done.
+    pub delivery_times: bool,
     /// When it was made, on the database clock (RFC 3339).
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Moment))]
     pub created_at: String,

@@ -134,9 +134,9 @@ impl Commits {
     }
 }
 
-/// The columns of a flush.
+/// The columns of a flush that is sent now.
 pub(super) fn columns(taken: &[PendingCommit]) -> LaneCommits {
-    let mut columns = LaneCommits::default();
-    taken.iter().for_each(|pending| columns.add(&pending.fence, &pending.commit));
+    let (mut columns, now) = (LaneCommits::default(), Instant::now());
+    taken.iter().for_each(|pending| columns.add(&pending.fence, &pending.commit, now));
     columns
 }

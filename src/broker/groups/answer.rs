@@ -19,6 +19,7 @@ use crate::ids::{Epoch, Offset, PartitionId, SessionId};
 use crate::limits::{COMMITS_PER_THINNING, NACK_DELAY_MAX, NACK_REASON_CHARS_MAX};
 use crate::store::groups::FailurePolicy;
 use crate::store::lanes::{Charge, Release, Settled, Settlement};
+use crate::store::times::{FailedAttempt, FailureOutcome};
 
 /// Which lane a client speaks about.
 struct Named {
@@ -172,6 +173,7 @@ impl GroupTask {
         match result {
             Ok(()) => {
                 held.on_stored();
+                held.lane.times.on_stored(number);
                 if number - held.thinned_to >= COMMITS_PER_THINNING {
                     self.effects.thin(held.fence, held.thinned_to, number);
                     held.thinned_to = number;
@@ -186,6 +188,7 @@ impl GroupTask {
             Err(CommitError::LeaseLost) => self.lost(partition_id, "lease_lost"),
             Err(CommitError::Overloaded | CommitError::Stopping) => {
                 held.lane.mark_dirty();
+                held.lane.times.on_not_sent();
                 self.set_timer(partition_id);
             }
         }
@@ -207,11 +210,13 @@ impl GroupTask {
         held.lane.end_round(offset, Gate::Settling);
         held.log = Arc::default();
         let fence = held.fence;
-        match Verdict::of(attempts, settings.max_attempts, settings.on_failure) {
+        let verdict = Verdict::of(attempts, settings.max_attempts, settings.on_failure);
+        let failure = Some(failed_attempt(held, offset, attempts, &reason, verdict));
+        match verdict {
             Verdict::Retry | Verdict::Block => {
                 let charge = Some(Charge { offset, attempts, reason: reason.clone(), delay });
                 let commit = Some(held.lane.next_commit()); // so that attempts of what is done go with it
-                let settlement = Settlement { charge, commit, ..Settlement::default() };
+                let settlement = Settlement { charge, commit, failure, ..Settlement::default() };
                 self.effects.settle(
                     fence,
                     settlement,
@@ -219,10 +224,10 @@ impl GroupTask {
                     Settling::Charge { id, offset, attempts, reason, delay },
                 );
             }
-            verdict @ (Verdict::DeadLetter | Verdict::Skip) => {
+            Verdict::DeadLetter | Verdict::Skip => {
                 let commit = Some(held.lane.commit_without(offset));
                 let give_up = (verdict == Verdict::DeadLetter).then_some(GiveUp { offset, attempts, reason });
-                let settlement = Settlement { commit, ..Settlement::default() };
+                let settlement = Settlement { commit, failure, ..Settlement::default() };
                 self.effects.settle(fence, settlement, give_up, Settling::GiveUp { id, offset });
             }
         }
@@ -246,7 +251,9 @@ impl GroupTask {
             let attempts = held.lane.attempts_after_failure(offset);
             let delay = backoff::delay(&settings, attempts, rand::rng().random());
             let reason = why.to_owned();
-            match Verdict::of(attempts, settings.max_attempts, settings.on_failure) {
+            let verdict = Verdict::of(attempts, settings.max_attempts, settings.on_failure);
+            settlement.failure = Some(failed_attempt(held, offset, attempts, why, verdict));
+            match verdict {
                 Verdict::Retry | Verdict::Block => {
                     settlement.charge = Some(Charge { offset, attempts, reason, delay });
                 }
@@ -323,6 +330,30 @@ impl GroupTask {
         }
         self.forget(partition_id, why);
         self.want(Look::Assign);
+    }
+}
+
+/// What is written down of a failure.
+fn failed_attempt(
+    held: &Held,
+    offset: Offset,
+    attempt: u32,
+    reason: &str,
+    verdict: Verdict,
+) -> FailedAttempt {
+    let outcome = match verdict {
+        Verdict::Retry | Verdict::Block => FailureOutcome::Retry,
+        Verdict::DeadLetter => FailureOutcome::DeadLetter,
+        Verdict::Skip => FailureOutcome::Skip,
+    };
+    let delivered_at = held.lane.times.delivered_at(offset);
+    FailedAttempt {
+        offset,
+        attempt,
+        outcome,
+        reason: reason.to_owned(),
+        delivered_at,
+        failed_at: Instant::now(),
     }
 }
 

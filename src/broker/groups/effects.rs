@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::credit::Room;
+use super::times::Keeping;
 use super::{Surroundings, assignment};
 use crate::broker::appender::CommitError;
 use crate::broker::reader::ReadError;
@@ -60,6 +61,7 @@ pub(super) enum Event {
 #[derive(Debug)]
 pub(super) struct Listed {
     pub settings: GroupSettings,
+    pub keeping: Keeping,
     pub lanes: Vec<LaneRow>,
 }
 
@@ -244,15 +246,19 @@ impl Effects {
     }
 }
 
-/// The settings beside the lanes: an operator may have changed them.
+/// The settings beside the lanes, of the group and of its topic: an operator may have changed them.
 async fn listed(
     store: &Store,
     group_id: GroupId,
     lanes: Result<Option<Vec<LaneRow>>, Error>,
 ) -> Result<Option<Listed>, Error> {
     let Some(lanes) = lanes? else { return Ok(None) };
-    let settings = store.groups_settings(group_id).await?;
-    Ok(settings.map(|settings| Listed { settings, lanes }))
+    let found = store.groups_settings(group_id).await?;
+    Ok(found.map(|(settings, delivery_times)| Listed {
+        settings,
+        keeping: Keeping::of(delivery_times),
+        lanes,
+    }))
 }
 
 /// A message that the group gives up, to be read before it is written down.

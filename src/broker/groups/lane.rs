@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::ranges::Ranges;
+use super::times::Times;
 use crate::ids::Offset;
 use crate::limits::{LANE_GAPS_MAX, LANE_IN_FLIGHT_MAX, LANE_ROUNDS_REMEMBERED};
 use crate::store::lanes::{Commit, ResumeAt};
@@ -74,6 +75,7 @@ pub struct Lane {
     oldest_since: Instant,
     commits: i64,
     dirty: bool,
+    pub times: Times,
 }
 
 impl Lane {
@@ -102,6 +104,7 @@ impl Lane {
             oldest_since: now,
             commits: 0,
             dirty: committed > at.committed,
+            times: Times::default(),
         }
     }
 
@@ -208,6 +211,7 @@ impl Lane {
         if self.in_flight() == 0 {
             self.oldest_since = now;
         }
+        self.times.on_sent(self.cursor, next, now);
         self.cursor = next;
         self.sent = self.sent.max(next);
     }
@@ -228,16 +232,23 @@ impl Lane {
         }
         let clip = |offset: Offset| bound.map_or(offset, |bound| offset.min(bound));
         if let Some(next) = next {
-            self.acked.insert(self.committed, clip(next));
+            self.acknowledge(self.committed, clip(next), now);
         }
         for (from, to) in ranges {
-            self.acked.insert((*from).max(self.committed), clip(*to));
+            self.acknowledge((*from).max(self.committed), clip(*to), now);
         }
         self.settle(now);
         match bound {
             Some(below) if furthest > below => Err(AckError::StaleRound { round, below }),
             Some(_) | None => Ok(()),
         }
+    }
+
+    fn acknowledge(&mut self, from: Offset, to: Offset, now: Instant) {
+        for (first, end) in self.acked.gaps(from, to) {
+            self.times.on_acked(first, end, now);
+        }
+        self.acked.insert(from, to);
     }
 
     /// What a step would acknowledge: all of it must have been sent in a round that stands, and not be done.
@@ -274,7 +285,7 @@ impl Lane {
         }
     }
 
-    /// A step has acknowledged these, durably; what round they were sent in does not matter any more.
+    /// A step has acknowledged these, durably, and told when; what round they were sent in does not matter any more.
     pub fn on_step(&mut self, ranges: &[(Offset, Offset)], now: Instant) {
         for (from, to) in ranges {
             self.acked.insert((*from).max(self.committed), *to);
@@ -290,6 +301,7 @@ impl Lane {
         self.failed = self.failed.split_off(&self.committed);
         let acked = &self.acked;
         self.failed.retain(|offset, _| !acked.contains(*offset));
+        self.times.on_committed_offset(self.committed);
         self.dirty = true;
         if self.committed != before {
             self.oldest_since = now;
@@ -363,6 +375,7 @@ impl Lane {
         self.acked.insert(offset, offset.plus(1));
         self.committed = self.acked.settle(self.committed);
         self.cursor = self.cursor.max(self.committed);
+        self.times.on_committed_offset(self.committed);
         self.oldest_since = now;
         self.dirty = true;
         self.gate = Gate::Open;
@@ -385,13 +398,17 @@ impl Lane {
 
     /// What is to be committed, if anything is new.
     pub fn take_commit(&mut self) -> Option<Commit> {
-        std::mem::take(&mut self.dirty).then(|| self.next_commit())
+        std::mem::take(&mut self.dirty).then(|| {
+            let times = self.times.take_under_way(self.next_number());
+            Commit { times, ..self.next_commit() }
+        })
     }
 
     /// The state as a commit, numbered after all before it.
     pub fn next_commit(&mut self) -> Commit {
         self.commits += 1;
-        Commit { number: self.commits, committed: self.committed, acked: self.acked.to_multirange() }
+        let (number, times) = (self.commits, self.times.take());
+        Commit { number, committed: self.committed, acked: self.acked.to_multirange(), times }
     }
 
     /// As [`Lane::next_commit`], as if one more message were done.
@@ -400,7 +417,8 @@ impl Lane {
         acked.insert(offset, offset.plus(1));
         let committed = acked.settle(self.committed);
         self.commits += 1;
-        Commit { number: self.commits, committed, acked: acked.to_multirange() }
+        let (number, times) = (self.commits, self.times.take());
+        Commit { number, committed, acked: acked.to_multirange(), times }
     }
 
     /// Numbers of commits as the model counts them, where only their order matters.

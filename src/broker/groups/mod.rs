@@ -9,7 +9,7 @@
 //! | `answer` | acks, nacks, progress, credit, and what follows from failures |
 //! | `stepping` | what steps of pipelines reserve and acknowledge |
 //! | `effects` | what is done beside the loop, in the database |
-//! | `lane`, `ranges`, `credit`, `assignment`, `backoff`, `settings` | the rules; pure |
+//! | `lane`, `ranges`, `times`, `credit`, `assignment`, `backoff`, `settings` | the rules; pure |
 //! | `model` | the rules in every order of events; in tests only |
 //!
 //! One task per group and broker owns everything about the lanes that this broker's sessions hold. It never waits for the
@@ -30,6 +30,7 @@ pub mod settings;
 pub(super) mod start;
 mod stepping;
 mod task;
+mod times;
 
 use std::collections::HashMap;
 use std::sync::Arc;

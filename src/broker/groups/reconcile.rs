@@ -17,6 +17,7 @@ use super::effects::{GiveUp, Listed, Pauses, Settling};
 use super::lane::{Gate, Lane};
 use super::ranges::Ranges;
 use super::task::{GroupTask, Held, Look, Member};
+use super::times::Keeping;
 use super::{Credit, Leaving};
 use crate::broker::metrics::Reason;
 use crate::broker::outbox::Outbox;
@@ -183,6 +184,7 @@ impl GroupTask {
         let rows = match result {
             Ok(Some(listed)) if !listed.lanes.is_empty() => {
                 self.on_settings(listed.settings);
+                self.on_keeping(listed.keeping);
                 listed.lanes
             }
             Ok(Some(_) | None) => return self.on_gone(),
@@ -252,6 +254,12 @@ impl GroupTask {
         }
     }
 
+    /// An operator may have changed whether delivery times are kept.
+    fn on_keeping(&mut self, keeping: Keeping) {
+        self.keeping = keeping;
+        self.lanes.values_mut().for_each(|held| held.lane.times.keep(keeping));
+    }
+
     /// The group was deleted, or its topic.
     fn on_gone(&mut self) {
         let lanes: Vec<PartitionId> = self.lanes.keys().copied().collect();
@@ -319,7 +327,8 @@ impl GroupTask {
             return self.effects.settle(fence, settlement, None, Settling::Release { why: "left" });
         };
         let Some(number) = number_of(&self.numbers, at.partition_id) else { return };
-        let lane = Lane::new(at, Instant::now());
+        let mut lane = Lane::new(at, Instant::now());
+        lane.times.keep(self.keeping);
         let reset = (at.committed < at.start_offset).then(|| LaneReset {
             from: at.committed.0,
             to: at.start_offset.0,
@@ -410,6 +419,7 @@ impl GroupTask {
         }
         held.releasing = true;
         settlement.commit.get_or_insert_with(|| held.lane.next_commit());
+        settlement.under_way = held.lane.times.under_way();
         self.effects.settle(held.fence, settlement, give_up, Settling::Release { why });
     }
 

@@ -3,14 +3,16 @@
 //! The step itself is written elsewhere, under the fence of each lane. Nothing of it is in the lane's own commits until the
 //! group has been told; whoever takes the lane over meanwhile finds it in the tables.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use laneway_client::wire::Ack;
 
 use super::lane::AckError;
-use super::task::{GroupTask, Look};
+use super::task::{GroupTask, Held, Look};
 use crate::ids::{GroupId, Offset, PartitionId, SessionId, StepId};
 use crate::store::lanes::Fence;
+use crate::store::times::LaneTime;
 
 /// What a step may acknowledge on one lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub struct Reserved {
     pub fence: Fence,
     /// Rising, separate, and not done.
     pub ranges: Vec<(Offset, Offset)>,
+    /// When they were delivered, and when the step came: the step tells it, and the lane does not.
+    pub times: Arc<[LaneTime]>,
 }
 
 /// Why a step may not acknowledge something.
@@ -38,6 +42,28 @@ pub enum Refused {
     Ack(#[from] AckError),
     #[error("another step that acknowledges offset {offset} is under way")]
     UnderWay { offset: Offset },
+}
+
+/// What a step under way acknowledges of a lane.
+#[derive(Debug)]
+pub(super) struct Reservation {
+    step_id: StepId,
+    ranges: Vec<(Offset, Offset)>,
+    times: Arc<[LaneTime]>,
+}
+
+impl Held {
+    fn take_reservation(&mut self, step_id: StepId) -> Option<Reservation> {
+        let place = self.reserved.iter().position(|reservation| reservation.step_id == step_id)?;
+        Some(self.reserved.remove(place))
+    }
+
+    /// A step was not done, or is asked for again.
+    fn unreserve(&mut self, step_id: StepId) {
+        if let Some(reservation) = self.take_reservation(step_id) {
+            self.lane.times.give_back(&reservation.times);
+        }
+    }
 }
 
 impl GroupTask {
@@ -62,23 +88,24 @@ impl GroupTask {
             ack.ranges.iter().map(|range| (Offset(range.from), Offset(range.to))).collect();
         let ranges = held.lane.check_step(ack.round, ack.next.map(Offset), &ranges);
         let ranges = ranges.map_err(|error| refused(error.into()))?;
-        let others =
-            held.reserved.iter().filter(|(other, _)| *other != step_id).flat_map(|(_, ranges)| ranges);
+        let others = held.reserved.iter().filter(|other| other.step_id != step_id);
+        let others = others.flat_map(|other| &other.ranges);
         if let Some(offset) = others.filter_map(|other| common(*other, &ranges)).min() {
             return Err(refused(Refused::UnderWay { offset }));
         }
-        let fence = held.fence;
-        if let Some(held) = self.lanes.get_mut(&partition_id) {
-            held.reserved.retain(|(other, _)| *other != step_id); // the same step, asked for again
-            held.reserved.push((step_id, ranges.clone()));
-        }
-        Ok(Reserved { fence, ranges })
+        let Some(held) = self.lanes.get_mut(&partition_id) else {
+            return Err(refused(Refused::NotHeld { partition: ack.partition, epoch: ack.epoch }));
+        };
+        held.unreserve(step_id); // the same step, asked for again
+        let times = held.lane.times.reserve(&ranges, Instant::now());
+        held.reserved.push(Reservation { step_id, ranges: ranges.clone(), times: times.clone() });
+        Ok(Reserved { fence: held.fence, ranges, times })
     }
 
     pub(super) fn on_step_done(&mut self, fence: Fence, step_id: StepId, ranges: &[(Offset, Offset)]) {
         let partition_id = fence.partition_id;
         let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| held.fence == fence) else { return };
-        held.reserved.retain(|(other, _)| *other != step_id);
+        drop(held.take_reservation(step_id));
         let done = held.lane.done();
         held.lane.on_step(ranges, Instant::now());
         self.surroundings.metrics.acked_messages.inc_by((held.lane.done() - done).max(0) as u64);
@@ -91,7 +118,7 @@ impl GroupTask {
     pub(super) fn on_step_undone(&mut self, fence: Fence, step_id: StepId) {
         let partition_id = fence.partition_id;
         let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| held.fence == fence) else { return };
-        held.reserved.retain(|(other, _)| *other != step_id);
+        held.unreserve(step_id);
         self.release_if_drained(partition_id);
         self.want(Look::List);
     }

@@ -15,11 +15,13 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use super::effects::{Effects, Event, Pauses};
 use super::lane::{Gate, Lane};
 use super::ranges::Ranges;
+use super::stepping::Reservation;
+use super::times::Keeping;
 use super::{BatchLimits, Credit, GroupHandle, Leaving, Request, Subscription, Surroundings};
 use crate::broker::hot_tail::Wake;
 use crate::broker::outbox::{Outbox, Refund, WriteLog};
 use crate::broker::slab::Slab;
-use crate::ids::{BrokerId, GroupId, Offset, PartitionId, SessionId, StepId};
+use crate::ids::{BrokerId, GroupId, Offset, PartitionId, SessionId};
 use crate::limits::{ASSIGN_PAUSE, GROUP_EVENTS_MAX, GROUP_TURN_REQUESTS, RECONCILE_INTERVAL};
 use crate::store::groups::Group;
 use crate::store::lanes::{Fence, Release};
@@ -102,7 +104,7 @@ pub(super) struct Held {
     pub short_since: Option<Instant>,
     pub committing: bool,
     /// What steps under way acknowledge: nobody else may do it with another step.
-    pub reserved: Vec<(StepId, Vec<(Offset, Offset)>)>,
+    pub reserved: Vec<Reservation>,
     /// Acks that are to be confirmed with the commit of this number or a later one.
     pub confirms: Vec<(i64, u64)>,
     /// What is stored for certain: the committed offset, and what is acknowledged beyond it.
@@ -214,6 +216,8 @@ pub(super) struct GroupTask {
     pub stalled: BTreeSet<SessionId>,
     /// Something was not sent because the broker did not trust its lease.
     pub distrusted: bool,
+    /// Whether the topic keeps delivery times.
+    pub keeping: Keeping,
     /// Partitions by the numbers that people see.
     pub numbers: HashMap<u32, PartitionId>,
     pub broker_id: Option<BrokerId>,
@@ -243,6 +247,7 @@ impl GroupTask {
             Effects { surroundings: surroundings.clone(), group_id: group.group_id, events: sender };
         Self {
             broker_id: surroundings.lease.broker_id(),
+            keeping: Keeping::of(topic.settings.delivery_times),
             surroundings,
             name,
             topic,

@@ -34,6 +34,7 @@ use crate::ids::{Offset, PartitionId, StepId};
 use crate::limits::{APPENDER_BYTES_MAX, APPENDER_MESSAGES_MAX, STEPS_WAITING_MAX};
 use crate::store::lanes::Fence;
 use crate::store::steps::{Digest, Placed};
+use crate::store::times::LaneTime;
 use crate::store::{Error, Store};
 
 /// What a step acknowledges on one lane: reserved with its group.
@@ -43,6 +44,8 @@ pub struct StepAck {
     pub fence: Fence,
     /// Rising, separate, and not done before.
     pub ranges: Vec<(Offset, Offset)>,
+    /// When they were delivered, and when the step came.
+    pub times: Arc<[LaneTime]>,
 }
 
 /// The messages of a step for one partition.

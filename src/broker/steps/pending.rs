@@ -59,7 +59,7 @@ impl Pending {
 
     /// All of it is done.
     pub fn done(self, placed: Vec<Placed>) {
-        for StepAck { group, fence, ranges } in &self.step.acks {
+        for StepAck { group, fence, ranges, .. } in &self.step.acks {
             group.step_done(*fence, self.step.step_id, ranges.clone());
         }
         self.send(&Ok(Done { repeated: false, placed }));
@@ -70,7 +70,7 @@ impl Pending {
         if known.digest != self.step.digest {
             return self.fail(StepError::Mismatch);
         }
-        for StepAck { group, fence, ranges } in &self.step.acks {
+        for StepAck { group, fence, ranges, .. } in &self.step.acks {
             group.step_done(*fence, self.step.step_id, ranges.clone());
         }
         let repeated = self.doubt.is_none();

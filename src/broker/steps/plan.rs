@@ -3,6 +3,7 @@
 //! Invariant: the places that `columns` gives the messages are the ones that `settle` reads the reports by.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Instant;
 
 use jiff::Timestamp;
 
@@ -108,11 +109,14 @@ impl Plan {
     }
 
     fn step_columns<'a>(&'a self, layout: &Layout) -> StepColumns<'a> {
-        let mut columns = StepColumns::default();
+        let (mut columns, now) = (StepColumns::default(), Instant::now());
         for (pending, places) in self.steps.iter().zip(&layout.places) {
             let step = &pending.step;
             columns.step(step.step_id, &step.digest);
-            step.acks.iter().for_each(|ack| columns.ack(&ack.fence, &ack.ranges));
+            for ack in &step.acks {
+                columns.ack(&ack.fence, &ack.ranges);
+                columns.times(&ack.fence, &ack.times, now);
+            }
             let mut places = places.iter();
             for unit in &step.units {
                 columns.partition(unit.partition_id);
