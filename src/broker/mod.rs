@@ -146,6 +146,7 @@ impl Assembled {
             settling: groups::Groups::settling_budget(),
             drain: settings.drain,
             metrics: metrics.clone(),
+            spans: spans.clone(),
         });
         let appender = handle;
         let traces = traces::Traces::new(store.clone(), reader.clone());

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postgres_types::ToSql;
+use serde::Deserialize;
 
 use super::error::{Effect, Error};
 use super::lanes::{Fence, Settlement};
@@ -43,7 +44,8 @@ pub struct TimesUnderWay {
 }
 
 /// What follows from a failed attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FailureOutcome {
     /// The message comes again, sooner or later.
     Retry,

@@ -9,6 +9,7 @@ use super::Store;
 use super::error::{Effect, Error};
 use super::messages::{Message, message};
 use super::query::{query, template};
+pub use super::times::FailureOutcome;
 use crate::ids::{DeadLetterId, Offset, PartitionId, SegmentId, TraceId};
 
 query!(TRACE_GROUPS = "trace_groups"[INT8_ARRAY, INT8_ARRAY]);
@@ -31,15 +32,6 @@ pub struct Block {
     pub partition_id: PartitionId,
     pub first_offset: Offset,
     pub end_offset: Offset,
-}
-
-/// What has become of an attempt that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FailureOutcome {
-    Retry,
-    DeadLetter,
-    Skip,
 }
 
 /// An attempt at a message that has failed.

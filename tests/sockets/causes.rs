@@ -200,7 +200,7 @@ async fn a_step_that_acknowledges_one_message_is_caused_by_it() {
         let batch = socket.batch().await;
         let other = Uuid::now_v7();
         let own = NewMessage { trace_id: Some(other), ..caused(None) };
-        let mut step = |singles: &[i64], messages: Vec<NewMessage>| Transact {
+        let step = |singles: &[i64], messages: Vec<NewMessage>| Transact {
             id: 0,
             step_id: Uuid::now_v7(),
             acks: vec![ack(&batch, None, singles)],

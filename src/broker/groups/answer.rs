@@ -39,6 +39,7 @@ impl GroupTask {
         let (number, done) = (held.lane.next_number(), held.lane.done());
         let result = held.lane.on_ack(ack.round, ack.next.map(Offset), &ranges, Instant::now());
         self.surroundings.metrics.acked_messages.inc_by((held.lane.done() - done) as u64);
+        held.landed(&self.surroundings.spans, &self.topic.name, &self.name);
         match result {
             Ok(()) => held.confirms.extend(ack.id.map(|id| (number, id))),
             Err(error) => self.refuse(&named, &error),
@@ -208,6 +209,7 @@ impl GroupTask {
         let attempts = held.lane.attempts_after_failure(offset);
         let delay = delay.unwrap_or_else(|| backoff::delay(&settings, attempts, rand::rng().random()));
         held.lane.end_round(offset, Gate::Settling);
+        held.flights.on_failed(offset);
         held.log = Arc::default();
         let fence = held.fence;
         let verdict = Verdict::of(attempts, settings.max_attempts, settings.on_failure);

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use super::task::Held;
 use crate::broker::slab::Piece;
 use crate::ids::{Offset, PartitionId, TraceId};
 use crate::telemetry::spans::{Span, SpanId, SpanKind, Spans, new_span, publish_span};
@@ -67,6 +68,21 @@ impl Flights {
     /// It has failed: it comes again, or is given up.
     pub fn on_failed(&mut self, offset: Offset) {
         self.0.remove(&offset);
+    }
+}
+
+impl Held {
+    /// As people name it.
+    pub(super) fn name<'a>(&self, topic: &'a str, group: &'a str) -> LaneName<'a> {
+        LaneName { topic, group, partition: self.number, partition_id: self.fence.partition_id }
+    }
+
+    /// Something of it was acknowledged.
+    pub(super) fn landed(&mut self, spans: &Spans, topic: &str, group: &str) {
+        if spans.is_on() {
+            let (name, lane) = (self.name(topic, group), &self.lane);
+            self.flights.on_acked(spans, name, |offset| lane.is_done(offset));
+        }
     }
 }
 

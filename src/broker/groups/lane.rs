@@ -127,6 +127,11 @@ impl Lane {
         self.cursor
     }
 
+    /// Whether a message is done.
+    pub fn is_done(&self, offset: Offset) -> bool {
+        offset < self.committed || self.acked.contains(offset)
+    }
+
     /// Messages that were sent in this round and are not done.
     pub fn in_flight(&self) -> i64 {
         (self.cursor.0 - self.committed.0) - self.acked.count_below(self.cursor)

@@ -9,6 +9,7 @@
 //! | `answer` | acks, nacks, progress, credit, and what follows from failures |
 //! | `stepping` | what steps of pipelines reserve and acknowledge |
 //! | `effects` | what is done beside the loop, in the database |
+//! | `flights` | spans of deliveries and acks, if anybody wants them |
 //! | `lane`, `ranges`, `times`, `credit`, `assignment`, `backoff`, `settings` | the rules; pure |
 //! | `model` | the rules in every order of events; in tests only |
 //!
@@ -21,6 +22,7 @@ mod backoff;
 mod credit;
 mod deliver;
 mod effects;
+mod flights;
 pub mod lane;
 #[cfg(test)]
 mod model;
@@ -62,6 +64,7 @@ use crate::store::lanes::Fence;
 use crate::store::listen::Hints;
 use crate::store::topics::Topic;
 use crate::store::{Error, Store};
+use crate::telemetry::spans::Spans;
 
 /// Why a session does not become a member.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -297,6 +300,7 @@ pub(super) struct Surroundings {
     /// How long a holder may finish when another session is to have its lane.
     pub drain: Duration,
     pub metrics: Arc<Metrics>,
+    pub spans: Spans,
 }
 
 /// All groups of a broker. Cheap to clone.

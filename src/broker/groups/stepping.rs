@@ -109,6 +109,7 @@ impl GroupTask {
         let done = held.lane.done();
         held.lane.on_step(ranges, Instant::now());
         self.surroundings.metrics.acked_messages.inc_by((held.lane.done() - done).max(0) as u64);
+        held.landed(&self.surroundings.spans, &self.topic.name, &self.name);
         self.commit_if_dirty(partition_id);
         self.release_if_drained(partition_id);
         self.pump_lane(partition_id);

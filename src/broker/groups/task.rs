@@ -13,6 +13,7 @@ use rand::Rng as _;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::effects::{Effects, Event, Pauses};
+use super::flights::Flights;
 use super::lane::{Gate, Lane};
 use super::ranges::Ranges;
 use super::stepping::Reservation;
@@ -125,6 +126,8 @@ pub(super) struct Held {
     pub thinned_to: i64,
     /// The moment it is listed under in the timers.
     pub timer: Option<Instant>,
+    /// What was delivered and is not done, if anybody wants spans.
+    pub flights: Flights,
 }
 
 impl Held {
@@ -149,6 +152,7 @@ impl Held {
             retry_at: None,
             thinned_to: 0,
             timer: None,
+            flights: Flights::default(),
             lane,
         }
     }
