@@ -1,11 +1,14 @@
 //! What a client says about a step, frame by frame, to a broker that answers as a test wants.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use laneway_client::wire::{Ack, ClientFrame, StepPublish, Transact};
-use laneway_client::{Client, Error, ErrorCode, Leftover, NewMessage, Options, Placed};
+use laneway_client::{
+    Client, Delivery, Error, ErrorCode, Handled, Leftover, NewMessage, Options, Outputs, Placed, Stop,
+};
 use uuid::Uuid;
 
 use crate::bus::{PATIENCE, keyed, next, offsets, quick, take};
@@ -42,7 +45,7 @@ async fn no_ack_of_its_lane_passes_a_step_that_is_under_way() {
     let step = tokio::spawn(held.remove(1).transact().publish("results", keyed("k", 1)).commit());
     let transact = peer.transact().await;
     assert_eq!(content(&transact).1, [(0, vec![(1, 2)])]);
-    held.drain(..2).for_each(laneway_client::Delivery::ack);
+    held.drain(..2).for_each(Delivery::ack);
     let between = ack(&mut peer).await;
     assert_eq!((between.next, between.ranges[..].len()), (Some(1), 1), "0, and 2 by itself");
     assert_eq!((between.ranges[0].from, between.ranges[0].to), (2, 3));
@@ -186,10 +189,50 @@ async fn what_breaks_a_rule_and_what_is_not_committed_is_never_sent() {
     drop(order.transact().publish("results", keyed("k", 1))); // neither this one
     drop(held[1].transact().publish("results", keyed("k", 1)).commit()); // nor one that was never begun
     let mut polled = held[2].transact().publish("results", keyed("k", 1)).commit().boxed();
-    held.drain(..2).for_each(laneway_client::Delivery::ack);
+    held.drain(..2).for_each(Delivery::ack);
     assert_eq!(ack(&mut peer).await.next, Some(2), "all of them are free, and no step was sent");
     assert!(polled.as_mut().now_or_never().is_none(), "it is under way");
     assert_eq!(content(&peer.transact().await).1, [(0, vec![(2, 3)])]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipeline_nacks_what_is_refused_and_nothing_else_and_waits_for_each_answer() {
+    let fake = Fake::start().await;
+    let (client, mut subscription, mut peer) = fake.subscribed().await;
+    let pipeline = tokio::spawn(async move {
+        let handler = async |order: Arc<Delivery>| match order.offset {
+            4 => Err("it cannot be handled"),
+            _ => Ok(Outputs::to("results", keyed("k", 1))),
+        };
+        subscription.run_pipeline(8, &Stop::new(), handler).await
+    });
+    peer.deliver(1, 0..5).await;
+    // Done already by somebody, done now, and lost.
+    for (offset, refused) in [(0, Some(ErrorCode::AlreadyDone)), (1, None), (2, Some(ErrorCode::StaleRound))]
+    {
+        let transact = peer.transact().await;
+        assert_eq!(content(&transact).1, [(0, vec![(offset, offset + 1)])]);
+        match refused {
+            Some(code) => peer.refuse(transact.id, code).await,
+            None => peer.transacted(&transact, false).await,
+        }
+    }
+    let transact = peer.transact().await;
+    assert_eq!(content(&transact).1, [(0, vec![(3, 4)])], "in order, one after the other");
+    peer.refuse(transact.id, ErrorCode::UnknownTopic).await;
+    let nack = |frame| match frame {
+        ClientFrame::Nack(nack) => Some((nack.offset, nack.reason.unwrap())),
+        ClientFrame::Transact(_) | ClientFrame::Ack(_) => panic!("{frame:?}"),
+        _ => None,
+    };
+    assert_eq!(peer.wait_for(nack).await, (3, "no (unknown_topic)".to_owned()));
+    peer.deliver(2, 4..5).await;
+    assert_eq!(peer.wait_for(nack).await, (4, "it cannot be handled".to_owned()));
+    let closing = tokio::spawn(async move { client.close().await });
+    while peer.next().await.is_some() {}
+    drop(peer);
+    closing.await.unwrap();
+    assert_eq!(pipeline.await.unwrap(), Ok(Handled { acked: 1, failed: 2 }));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -27,7 +27,7 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// How long a publish is tried, over all connections.
     pub publish_timeout: Duration,
-    /// Messages that may wait for their receipts.
+    /// Messages that may wait for their receipts, those of steps included.
     pub publish_messages_max: usize,
     /// Bytes of messages that may wait for their receipts.
     pub publish_bytes_max: usize,
@@ -43,7 +43,7 @@ pub struct Options {
     pub backoff_min: Duration,
     /// Longest pause before connecting again.
     pub backoff_max: Duration,
-    /// How long [`close`](crate::Client::close) waits for receipts and confirmations.
+    /// How long [`close`](crate::Client::close) waits for receipts, steps and confirmations.
     pub close_timeout: Duration,
 }
 
