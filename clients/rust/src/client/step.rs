@@ -129,7 +129,8 @@ impl Step {
     /// After any error but a [`doubtful`](Error::TimedOut) one nothing was acknowledged and nothing was published:
     ///
     /// - [`Error::LaneLost`]: the lane has moved or the round is over; the messages come again by themselves.
-    /// - [`ErrorCode::AlreadyDone`]: one of the messages is done already, or is in a step that is under way.
+    /// - [`ErrorCode::AlreadyDone`]: one of the messages is done already, or is in a step that is under way. Which one, a step for
+    ///   each of them tells.
     /// - [`Error::Refused`] otherwise: a rule was broken, such as a topic that does not exist. The deliveries are still yours: nack
     ///   them, or acknowledge them in another way.
     /// - [`Error::Closed`]: the client is closed or gone.
