@@ -1,11 +1,16 @@
 //! How times and failures are dropped: page by page, what is too old or belongs to nobody, and nothing else is read.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use laneway::broker::appender::{CommitError, Urgency};
+use laneway::ids::{Epoch, GroupId, Offset, PartitionId, SessionId};
 use laneway::limits::TIMES_PAGES_MAX;
-use laneway::store::times::Record;
+use laneway::store::lanes::{Commit, Fence, Release, Settled, Settlement};
+use laneway::store::times::{FailedAttempt, FailureOutcome, LaneTime, Record, TimesUnderWay};
+use uuid::Uuid;
 
 use crate::harness::TestDatabase;
+use crate::harness::produce::topic;
 
 /// A group of a topic, and many rows of it and of one that is gone: every fourth of them is old, every eighth is nobody's.
 const FILL: &str = "
@@ -78,4 +83,96 @@ async fn a_look_for_what_is_too_old_reads_the_pages_that_it_is_told_and_no_other
             );
         }
     }
+}
+
+/// A lane that somebody holds.
+async fn held_lane(database: &TestDatabase, partition_id: PartitionId) -> Fence {
+    let session_id = Uuid::new_v4();
+    let raw = database.raw().await;
+    let make = "WITH made AS (
+            INSERT INTO laneway.consumer_group
+                (topic_id, name, ack_deadline_ms, max_attempts, backoff_base_ms, backoff_factor, backoff_cap_ms, on_failure)
+            SELECT topic_id, 'billing', 1, 1, 1, 1, 1, 'skip' FROM laneway.partition WHERE partition_id = $1
+            RETURNING group_id
+        )
+        SELECT group_id FROM made";
+    let group_id: i64 = raw.query_one(make, &[&partition_id.0]).await.unwrap().get(0);
+    let hold = "INSERT INTO laneway.lane (group_id, partition_id, first_offset, epoch, session_id, broker_id)
+        VALUES ($1, $2, 0, 3, $3, $3)";
+    raw.execute(hold, &[&group_id, &partition_id.0, &session_id]).await.unwrap();
+    let (group_id, session_id) = (GroupId(group_id), SessionId(session_id));
+    Fence { group_id, partition_id, epoch: Epoch(3), session_id }
+}
+
+/// A commit of everything below an offset, of which the last five messages are new.
+fn commit(number: i64, committed: i64) -> Commit {
+    let now = Instant::now();
+    let time = LaneTime {
+        first: Offset(committed - 5),
+        end: Offset(committed),
+        delivered_at: now - Duration::from_millis(20),
+        acked_at: now - Duration::from_millis(10),
+    };
+    Commit { number, committed: Offset(committed), acked: "{}".into(), times: [time].into() }
+}
+
+const RANGES: &str = "SELECT count(*) FROM laneway.lane_time";
+
+#[tokio::test]
+async fn times_and_failures_are_told_once_whichever_of_a_commit_and_a_settlement_arrives_first_or_twice() {
+    let database = TestDatabase::new().await;
+    let (broker, store) = (database.broker(), database.store());
+    let topic = topic(&broker, "orders", 1).await;
+    let fence = held_lane(&database, topic.partitions[0]).await;
+    let send = async |commit: &Commit| {
+        let answer = broker.appender.commit(fence, commit.clone(), Urgency::Now).unwrap();
+        answer.await.unwrap()
+    };
+    // As if the first answer had been lost.
+    let first = commit(1, 5);
+    assert_eq!(send(&first).await, Ok(()));
+    assert_eq!(send(&first).await, Ok(()));
+    assert_eq!(database.number(RANGES).await, 1);
+    // The same of a settlement, with a failure.
+    let failure = FailedAttempt {
+        offset: Offset(10),
+        attempt: 1,
+        outcome: FailureOutcome::Retry,
+        reason: "no".into(),
+        delivered_at: None,
+        failed_at: Instant::now(),
+    };
+    let charged = Settlement { commit: Some(commit(2, 10)), failure: Some(failure), ..Settlement::default() };
+    for _ in 0..2 {
+        assert_eq!(store.lane_settle(&fence, &charged).await.unwrap(), Settled::Done);
+    }
+    assert_eq!(database.number(RANGES).await, 2);
+    assert_eq!(database.number("SELECT count(*) FROM laneway.failure").await, 1);
+    // A commit has arrived, and its lane does not know yet: the settlement need not tell its times.
+    let third = commit(3, 15);
+    assert_eq!(send(&third).await, Ok(()));
+    let under_way = |commit: &Commit| {
+        let (number, times) = (commit.number, commit.times.clone());
+        Some(TimesUnderWay { number, times })
+    };
+    let after =
+        Settlement { commit: Some(commit(4, 20)), under_way: under_way(&third), ..Settlement::default() };
+    store.lane_settle(&fence, &after).await.unwrap();
+    assert_eq!(database.number(RANGES).await, 4);
+    // A release overtakes a commit: it tells its times, and the commit finds the lane gone.
+    let late = commit(5, 25);
+    let release = Settlement {
+        commit: Some(commit(6, 30)),
+        under_way: under_way(&late),
+        release: Some(Release { suspect_until: Offset(0), avoided: None }),
+        ..Settlement::default()
+    };
+    store.lane_settle(&fence, &release).await.unwrap();
+    assert_eq!(send(&late).await, Err(CommitError::LeaseLost));
+    assert_eq!(database.number(RANGES).await, 6);
+    let told =
+        "SELECT sum(end_offset - first_offset)::bigint FROM laneway.lane_time WHERE acked_at - delivered_at
+        BETWEEN interval '9 milliseconds' AND interval '11 milliseconds' AND acked_at <= clock_timestamp()";
+    assert_eq!(database.number(told).await, 30);
+    broker.stop().await;
 }
