@@ -117,7 +117,9 @@ async fn a_cause_that_retention_has_dropped_is_believed() {
     let short = json!({"name": "orders", "partitions": 1, "segment_messages": 16, "retention_bytes": 1});
     let made = reqwest::Client::new().post(bus.server.url("/v1/topics")).json(&short).send().await.unwrap();
     assert!(made.status().is_success());
-    bus.publish("orders", 0, 0..40).await;
+    for first in [0, 10, 20, 30] {
+        bus.publish("orders", 0, first..first + 10).await;
+    }
     let store = bus.database.store();
     crate::harness::wait::until("retention", async || {
         seal(&store).await;
