@@ -1,36 +1,49 @@
-//! A pipeline of four steps against a running broker: `cargo run --example order_pipeline -- --url ws://127.0.0.1:7420/v1/ws`
+//! A pipeline of four steps, and its trace: `cargo run --example order_pipeline`
 //!
-//! intake → validate → charge → ship, a topic and a group per step. One order has two items, and so leads to two charges. One
-//! charge fails once and is retried. One order can never be charged: it becomes a dead letter after two attempts, and holds nobody
-//! up. Each message and what follows from it are one step: nothing is charged twice, whatever is killed meanwhile.
+//! intake → validate → charge → ship, a topic and a group per step. An order of three items leads to three charges: one fails once and is
+//! retried, one succeeds, one can never be charged and becomes a dead letter after two attempts, and holds nobody up. Each message and
+//! what follows from it are one step: nothing is charged twice, whatever is killed meanwhile. At the end the trace of that order is drawn.
+//!
+//! Without `--url` it brings its own broker, on a private PostgreSQL that goes afterwards.
 
 use std::collections::BTreeSet;
 use std::error::Error;
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use laneway_client::admin::{AdminError, DEFAULT_URL};
+use laneway::bench::database::Database;
+use laneway::broker::{Broker, BrokerSettings, Running};
+use laneway::session::Sessions;
+use laneway::store::{DatabaseSettings, Store};
+use laneway::{drawing, server};
+use laneway_client::admin::AdminError;
 use laneway_client::dead_letter::{DeadLetter, DeadLetterQuery};
 use laneway_client::topic::CreateTopic;
 use laneway_client::wire::WantedSettings;
 use laneway_client::{Admin, Client, Delivery, ErrorCode, NewMessage, Options, Outputs, Stop};
 use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 const STEPS: [&str; 4] = ["intake", "validate", "charge", "ship"];
-/// Parcels of all orders below: one of ada, two of bob.
+/// Parcels of all orders below: two of ada, one of bob.
 const PARCELS: usize = 3;
+/// Columns of the drawing.
+const WIDTH: usize = 110;
 /// How long everything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Sends a few orders through a pipeline of four steps.
 #[derive(Parser)]
 struct Args {
-    /// Where a broker listens.
-    #[arg(long, default_value = DEFAULT_URL)]
-    url: String,
+    /// Where a broker listens; absent: one of its own.
+    #[arg(long)]
+    url: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -67,9 +80,9 @@ fn validate(_: &Delivery, order: Order) -> Result<Outputs, String> {
 }
 
 fn charge(delivery: &Delivery, order: Order) -> Result<Outputs, String> {
-    match (&order.customer[..], delivery.attempts) {
-        ("ada", 0) => Err("the bank does not answer".to_owned()),
-        ("eve", _) => Err("the card is stolen".to_owned()),
+    match (&order.items[0][..], delivery.attempts) {
+        ("tea", 0) => Err("the bank does not answer".to_owned()),
+        ("safe", _) => Err("the limit of the card is exceeded".to_owned()),
         _ => Ok(Outputs::to(topic("ship"), message(&order))),
     }
 }
@@ -165,20 +178,61 @@ async fn watch(
     }
 }
 
-/// The HTTP API is on the same port as the socket.
-fn http_url(url: &str, path: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("ws", url));
-    let host = rest.split('/').next().unwrap_or(rest);
-    let is_secure = matches!(scheme, "wss" | "https");
-    format!("{}://{host}{path}", if is_secure { "https" } else { "http" })
+/// A broker with a PostgreSQL of its own.
+struct Own {
+    database: Database,
+    running: Running,
+    serving: JoinHandle<()>,
+    stop: CancellationToken,
+}
+
+impl Own {
+    async fn start() -> Result<(Self, String), Box<dyn Error>> {
+        let database = Database::open(None).await?;
+        let store = Store::new(DatabaseSettings::new(database.url()))?;
+        store.wait_until_reachable().await?;
+        store.migrate().await?;
+        let (broker, running) = Broker::start(store, BrokerSettings::default());
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("ws://{}/v1/ws", listener.local_addr()?);
+        let context = server::Context {
+            sessions: Sessions::new(broker.clone()),
+            broker,
+            metrics: Arc::default(),
+            allowed_hosts: Arc::default(),
+            postgres: None,
+        };
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn(server::serve(listener, context, stop.clone()));
+        Ok((Self { database, running, serving, stop }, url))
+    }
+
+    async fn stop(self) -> Result<(), Box<dyn Error>> {
+        self.stop.cancel();
+        self.serving.await?;
+        self.running.stop(PATIENCE).await;
+        Ok(self.database.close().await?)
+    }
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let Args { url } = Args::parse();
-    let admin = Admin::new(&url)?;
+    let (own, url) = match Args::parse().url {
+        Some(url) => (None, url),
+        None => Own::start().await.map(|(own, url)| (Some(own), url))?,
+    };
+    let result = shop(&url).await;
+    if let Some(own) = own {
+        own.stop().await?;
+    }
+    result
+}
+
+/// Sends orders through the pipeline, and draws the trace of the first.
+async fn shop(url: &str) -> Result<(), Box<dyn Error>> {
+    let admin = Admin::new(url)?;
     make_topics(&admin).await?;
-    let client = Client::connect(&url, Options::default()).await?;
+    let client = Client::connect(url, Options::default()).await?;
     let (told, mut news) = mpsc::channel(64);
     let handlings: [Handling; 4] = [intake, validate, charge, ship];
     let mut running = Vec::new();
@@ -187,7 +241,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let run = tokio::spawn(run(client.clone(), step, handling, told.clone(), stop.clone()));
         running.push((stop, run));
     }
-    let orders = [("ada", vec!["tea"]), ("bob", vec!["cup", "pot"]), ("eve", vec!["safe"])];
+    let orders = [("ada", vec!["tea", "pot", "safe"]), ("bob", vec!["cup"])];
     let mut traces = Vec::new();
     for (customer, items) in orders {
         let items = items.into_iter().map(str::to_owned).collect();
@@ -204,11 +258,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         run.await??;
     }
     client.close().await;
-    let of_bob = traces[1];
-    println!("trace {of_bob}:");
-    println!(
-        "{}",
-        reqwest::get(http_url(&url, &format!("/v1/traces/{of_bob}/messages"))).await?.text().await?
-    );
+    println!();
+    for line in drawing::lines(&admin.show_trace(traces[0]).await?, WIDTH, std::io::stdout().is_terminal()) {
+        println!("{line}");
+    }
     Ok(())
 }

@@ -21,7 +21,7 @@ use super::topics::{TopicError, Topics};
 use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
 use crate::limits::SEQUENCE_MAX;
 use crate::store::topics::Topic;
-use crate::telemetry::spans::{Seed, Span, SpanKind, Spans, publish_span};
+use crate::telemetry::spans::{self, Seed, Span, SpanKind, Spans, publish_span};
 
 /// Why nothing of a publish was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -175,7 +175,7 @@ pub fn published_span(
         span_id: publish_span(seed.trace_id, partition_id, offset),
         parent_id: seed.parent_id,
         started_at,
-        ended_at: SystemTime::now(),
+        ended_at: spans::now(),
         topic: topic.to_owned(),
         partition,
         offset,
@@ -237,7 +237,7 @@ impl Publisher {
         if drafts.is_empty() {
             return Err(PublishError::Empty);
         }
-        let (messages, submitted_at) = (drafts.len(), SystemTime::now());
+        let (messages, submitted_at) = (drafts.len(), spans::now());
         let name = topic;
         let topic = self.topics.find(name).await?;
         self.causes.settle(&mut drafts).await?;

@@ -7,7 +7,7 @@ use crate::broker::hot_tail::Found;
 use crate::broker::publish::published_span;
 use crate::broker::steps::{Done, StepAck, StepUnit};
 use crate::ids::{Offset, PartitionId, TraceId};
-use crate::telemetry::spans::{Seed, Span, SpanKind, Spans, new_span, publish_span};
+use crate::telemetry::spans::{self, Seed, Span, SpanKind, Spans, new_span, publish_span};
 
 /// What has to be known of a step before it is done.
 pub(super) struct Told {
@@ -44,7 +44,7 @@ impl Told {
             let (partition_id, offset) = (ack.fence.partition_id, ack.ranges.first()?.0);
             Some((partition_id, offset, trace_of(broker, partition_id, offset)))
         });
-        Self { started_at: SystemTime::now(), first, messages }
+        Self { started_at: spans::now(), first, messages }
     }
 
     /// It is done.
@@ -59,7 +59,7 @@ impl Told {
                 span_id: new_span(),
                 parent_id: Some(publish_span(trace_id, partition_id, offset)),
                 started_at: self.started_at,
-                ended_at: SystemTime::now(),
+                ended_at: spans::now(),
                 topic: self.messages.first().cloned().flatten().map(|(topic, ..)| topic).unwrap_or_default(),
                 partition: done.placed.first().map_or(0, |placed| placed.partition),
                 offset,

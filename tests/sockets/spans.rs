@@ -79,7 +79,7 @@ async fn spans_join_the_trace_of_the_producer() {
     assert!(published.iter().all(|span| span.parent_span_id == 0xb7ad_6b71_6920_3331_u64.to_be_bytes()));
     for (at, span) in delivered.iter().enumerate() {
         assert!(published.iter().any(|publish| publish.span_id == span.parent_span_id), "{span:#?}");
-        assert_eq!(span.parent_span_id == delivered[1 - at].parent_span_id, false);
+        assert_ne!(span.parent_span_id, delivered[1 - at].parent_span_id);
     }
     assert!(acked.iter().all(|span| delivered.iter().any(|deliver| deliver.span_id == span.parent_span_id)));
     // The step, and the message that it has published, hang below the publish of what it has acknowledged.

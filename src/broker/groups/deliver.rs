@@ -163,8 +163,7 @@ impl GroupTask {
         metrics.hot_tail_hits.inc_by(u64::from(held.fetched.is_none()));
         let published_at = pieces.iter().flat_map(Piece::messages).map(|message| message.published_at);
         metrics.on_delivered(published_at, pieces.iter().map(Piece::bytes).sum());
-        let name = held.name(&self.topic.name, &self.name);
-        held.flights.on_delivered(&self.surroundings.spans, name, &pieces);
+        held.departed(&self.surroundings.spans, &self.topic.name, &self.name, &pieces);
         let bytes = outbox.push_batch(header, pieces, Some((held.log.clone(), member.refund.clone())));
         member.credit.spend(found, bytes);
         held.lane.on_sent(last, now);

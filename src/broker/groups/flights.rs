@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use super::task::Held;
 use crate::broker::slab::Piece;
 use crate::ids::{Offset, PartitionId, TraceId};
-use crate::telemetry::spans::{Span, SpanId, SpanKind, Spans, new_span, publish_span};
+use crate::telemetry::spans::{self, Span, SpanId, SpanKind, Spans, new_span, publish_span};
 
 /// Which lane, as people name it.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +37,7 @@ impl Flights {
         if !spans.is_on() {
             return;
         }
-        let delivered_at = SystemTime::now();
+        let delivered_at = spans::now();
         for message in pieces.iter().flat_map(Piece::messages) {
             let flight = Flight { trace_id: message.trace_id, span_id: new_span(), delivered_at };
             self.0.insert(message.offset, flight);
@@ -73,8 +73,14 @@ impl Flights {
 
 impl Held {
     /// As people name it.
-    pub(super) fn name<'a>(&self, topic: &'a str, group: &'a str) -> LaneName<'a> {
+    fn name<'a>(&self, topic: &'a str, group: &'a str) -> LaneName<'a> {
         LaneName { topic, group, partition: self.number, partition_id: self.fence.partition_id }
+    }
+
+    /// Messages of it go to a socket.
+    pub(super) fn departed(&mut self, spans: &Spans, topic: &str, group: &str, pieces: &[Piece]) {
+        let name = self.name(topic, group);
+        self.flights.on_delivered(spans, name, pieces);
     }
 
     /// Something of it was acknowledged.
@@ -95,7 +101,7 @@ impl Flight {
             span_id: self.span_id,
             parent_id: None,
             started_at: self.delivered_at,
-            ended_at: SystemTime::now(),
+            ended_at: spans::now(),
             topic: lane.topic.to_owned(),
             partition: lane.partition,
             offset,
