@@ -46,7 +46,8 @@ pub fn lines(trace: &Trace, width: usize, colour: bool) -> Vec<String> {
         .min(width.saturating_sub(about_width + 2) / 2 + BAR_MIN);
     let bar_width = width.saturating_sub(label_width + about_width + 2);
     let axis = Axis::of(&trace.hops, if bar_width < BAR_MIN { 0 } else { bar_width });
-    let mut lines = vec![paint(&fit(&headline(trace, &axis), width), BOLD, colour)];
+    let mut lines = vec![paint(&fit(&format!("trace {}", trace.trace_id), width), BOLD, colour)];
+    lines.push(fit(&summary(trace, &axis), width));
     lines.extend(linked(trace).into_iter().map(|line| fit(&line, width)));
     lines.push(String::new());
     for row in &rows {
@@ -64,12 +65,11 @@ pub fn lines(trace: &Trace, width: usize, colour: bool) -> Vec<String> {
 const LEGEND: &str =
     "• published  ░ waiting  █ handling  ▒ failed  · pause before a retry  ▌ acked  ✗ dead  * critical path";
 
-fn headline(trace: &Trace, axis: &Axis) -> String {
+fn summary(trace: &Trace, axis: &Axis) -> String {
     let topics: BTreeSet<&str> = trace.hops.iter().map(|hop| hop.topic.as_str()).collect();
     let more = if trace.truncated { " and more" } else { "" };
     format!(
-        "trace {}  {}{more} in {}, {}: waiting {}, handling {}",
-        trace.trace_id,
+        "{}{more} in {}, {}: waiting {}, handling {}",
         counted(trace.hops.len(), "message"),
         counted(topics.len(), "topic"),
         took(axis.end_us - axis.start_us),

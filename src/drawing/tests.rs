@@ -40,7 +40,7 @@ fn trace() -> Trace {
 #[test]
 fn the_tree_the_states_and_the_failures_are_there() {
     let drawing = lines(&trace(), 120, false).join("\n");
-    assert!(drawing.starts_with("trace 0af76519-16cd-43dd-8448-eb211c80319c  4 messages in 3 topics, 800.0 ms: waiting 1.5 ms, handling 2.50 s\nlinked by x\n"), "{drawing}");
+    assert!(drawing.starts_with("trace 0af76519-16cd-43dd-8448-eb211c80319c\n4 messages in 3 topics, 800.0 ms: waiting 1.5 ms, handling 2.50 s\nlinked by x\n"), "{drawing}");
     for part in [
         "intake/0@7* order-1",
         "├─ charge/0@1* order-1",

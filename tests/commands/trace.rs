@@ -27,7 +27,7 @@ async fn it_draws_the_tree_or_prints_the_document() {
     publish(&bus, "customer-17", Some(1)).await;
     let said = bus.run(&["trace", TRACE, "--width", "100"]).await;
     assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{}", said.stdout);
-    assert!(said.stdout.starts_with(&format!("trace {TRACE}  3 messages in 1 topic, ")), "{}", said.stdout);
+    assert!(said.stdout.starts_with(&format!("trace {TRACE}\n3 messages in 1 topic, ")), "{}", said.stdout);
     for part in [
         "orders/0@0* customer-17",
         "└─ orders/0@1* an \u{fffd}[31mevil key",

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use crate::harness::socket::{Seen, Socket, ack, batches_of, hello, make_topic, offsets, subscribe, text};
 use crate::harness::{Server, TestDatabase};
+use crate::times::{TOLD, TOLD_ONCE};
 
 const MESSAGES: i64 = 1_500;
 const PARTITIONS: u32 = 2;
@@ -168,6 +169,9 @@ async fn finish(
     assert_eq!(results.keys().cloned().collect::<std::collections::BTreeSet<_>>(), wanted.collect());
     let twice: Vec<_> = results.iter().filter(|(_, count)| **count != 1).collect();
     assert!(twice.is_empty(), "{twice:?}");
+    let told = (database.number(TOLD).await, database.number(TOLD_ONCE).await);
+    let all = i64::from(partitions) * messages;
+    assert_eq!(told, (all, all), "with their times");
 }
 
 async fn serve(database: &TestDatabase) -> Server {

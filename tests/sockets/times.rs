@@ -4,20 +4,23 @@ use std::time::Duration;
 
 use laneway_client::topic::TopicDetail;
 use laneway_client::wire::{
-    ClientFrame, NewMessage, OnFailure, StepPublish, Subprotocol, Subscribe, Transact, WantedSettings,
+    BrokerFrame, ClientFrame, NewMessage, OnFailure, StepPublish, Subprotocol, Subscribe, Transact,
+    WantedSettings,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::Bus;
 use crate::harness::Server;
-use crate::harness::socket::{Socket, ack, make_topic, offsets, quick_retries, subscribe, text};
+use crate::harness::socket::{
+    Socket, ack, batches_of, make_topic, nack, offsets, quick_retries, subscribe, text,
+};
 use crate::harness::wait::{until, until_within};
 
 /// How many ranges there are, and of how many messages, counted once and as often as they are told.
 const RANGES: &str = "SELECT count(*) FROM laneway.lane_time";
-const TOLD: &str = "SELECT sum(end_offset - first_offset)::bigint FROM laneway.lane_time";
-const TOLD_ONCE: &str = "SELECT count(DISTINCT (group_id, partition_id, o)) FROM laneway.lane_time,
+pub const TOLD: &str = "SELECT sum(end_offset - first_offset)::bigint FROM laneway.lane_time";
+pub const TOLD_ONCE: &str = "SELECT count(DISTINCT (group_id, partition_id, o)) FROM laneway.lane_time,
     generate_series(first_offset, end_offset - 1) o";
 /// Messages that were delivered after they were published, and acknowledged after that.
 const IN_ORDER: &str = "SELECT count(*) FROM laneway.lane_time t JOIN laneway.message m
@@ -230,6 +233,58 @@ async fn times_outlive_takeovers_and_brokers_and_what_was_not_committed_is_told_
     let later = "SELECT count(*) FROM laneway.lane_time one JOIN laneway.lane_time other
         ON other.first_offset >= 3 AND one.end_offset = 3 WHERE one.acked_at > other.delivered_at";
     assert_eq!(bus.database.number(later).await, 0, "the rest was delivered again after the takeover");
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heavy_backends_that_die_in_mid_commit_lose_no_times_and_double_nothing() {
+    const MESSAGES: i64 = 1_500;
+    const OPEN: &str = "SELECT count(*) FROM laneway.lag WHERE lag_messages > 0";
+    let bus = Bus::with_topic("orders", 1).await;
+    bus.publish("orders", 0, 0..MESSAGES as usize).await;
+    let mut consumer = bus.connect(Subprotocol::MessagePack).await;
+    let (settings, batch) = (Some(quick_retries(1_000)), Some(batches_of(7)));
+    consumer.subscribe_with(Subscribe { settings, batch, ..subscribe("billing", "orders") }).await.unwrap();
+    let consuming = async {
+        let mut seen = 0;
+        loop {
+            match consumer.frame_within(Duration::from_millis(500)).await {
+                Some(BrokerFrame::Batch(batch)) => {
+                    seen += 1;
+                    let (first, next) = (batch.messages[0].offset, batch.messages.last().unwrap().offset + 1);
+                    consumer.send(ClientFrame::Ack(ack(&batch, None, &[first]))).await;
+                    let last = match seen % 40 == 0 && next > first + 1 {
+                        true => ClientFrame::Nack(nack(&batch, next - 1, "not now")),
+                        false => ClientFrame::Ack(ack(&batch, Some(next), &[])),
+                    };
+                    consumer.send(last).await;
+                    tokio::time::sleep(Duration::from_millis(3)).await; // so that there are commits while backends end
+                }
+                Some(_) => {}
+                None if bus.database.number(OPEN).await == 0 => break,
+                None => {}
+            }
+        }
+    };
+    let terminating = async {
+        let raw = bus.database.raw().await;
+        let terminate =
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+            AND application_name IN ('laneway appender', 'laneway') AND pid <> pg_backend_pid()";
+        let mut terminated = 0;
+        for _ in 0..60 {
+            tokio::time::sleep(Duration::from_millis(rand::random_range(1..60))).await;
+            terminated += raw.execute(terminate, &[]).await.unwrap();
+        }
+        assert!(terminated > 30, "only {terminated} backends were ended");
+    };
+    let both = async { tokio::join!(consuming, terminating) };
+    tokio::time::timeout(Duration::from_secs(120), both).await.expect("everything gets done");
+    assert_told_once(&bus, MESSAGES).await;
+    let failed = "SELECT count(*) FROM laneway.failure";
+    let failed_once = "SELECT count(DISTINCT (\"offset\", attempt)) FROM laneway.failure";
+    assert_eq!(bus.database.number(failed).await, bus.database.number(failed_once).await);
+    assert!(bus.database.number(failed).await > 0);
     bus.stop().await;
 }
 
