@@ -4,6 +4,7 @@ use laneway_client::trace::Trace;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use crate::harness::process::run_command;
 use crate::running::{Bus, Running, sentence, wrong_usage};
 
 const TRACE: &str = "0198f5a0-1c2d-7e3f-8a4b-5c6d7e8f9a0b";
@@ -69,5 +70,25 @@ async fn what_is_no_trace_is_said() {
     assert!(said.contains(&format!("no message of trace {TRACE} is stored")), "{said}");
     for id in ["nonsense", "00000000000000000000000000000000", "00-0af7"] {
         wrong_usage(&bus.run(&["trace", id]).await, "'<ID>'");
+    }
+}
+
+/// The pipeline that the README ends with, as cargo has built it beside the binary.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_of_a_pipeline_ends_with_its_trace() {
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_laneway"));
+    let mut command = tokio::process::Command::new(binary.with_file_name("examples").join("order_pipeline"));
+    command.stdin(std::process::Stdio::null());
+    let said = run_command(&mut command).await;
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{}", said.stdout);
+    for part in [
+        "dead after 2 attempts: the limit of the card is exceeded",
+        "7 messages in 4 topics",
+        "charge acked ×2",
+        "attempt 1 failed: the bank does not answer",
+        "charge dead letter ×2",
+        "✗",
+    ] {
+        assert!(said.stdout.contains(part), "{part} in\n{}", said.stdout);
     }
 }
