@@ -55,7 +55,9 @@ pub(super) struct Reservation {
 impl Held {
     fn take_reservation(&mut self, step_id: StepId) -> Option<Reservation> {
         let place = self.reserved.iter().position(|reservation| reservation.step_id == step_id)?;
-        Some(self.reserved.remove(place))
+        let reservation = self.reserved.remove(place);
+        self.lane.times.unreserve(&reservation.ranges);
+        Some(reservation)
     }
 
     /// A step was not done, or is asked for again.

@@ -55,13 +55,16 @@ pub struct Times {
     /// Rising and separate.
     acked: Vec<Acked>,
     under_way: Option<TimesUnderWay>,
+    /// What steps under way are to tell: nobody else does, even if it is delivered again meanwhile.
+    reserved: Vec<(Offset, Offset)>,
 }
 
 impl Times {
     /// Keeps times from now on, or not any more; what was not written down by then is not.
     pub fn keep(&mut self, keeping: Keeping) {
         if self.keeping != keeping {
-            *self = Self { keeping, ..Self::default() };
+            let reserved = std::mem::take(&mut self.reserved);
+            *self = Self { keeping, reserved, ..Self::default() };
         }
     }
 
@@ -71,6 +74,14 @@ impl Times {
             return;
         }
         self.cut(first, end);
+        self.deliver(first, end, now);
+        for place in 0..self.reserved.len() {
+            let (first, end) = self.reserved[place];
+            self.cut(first, end);
+        }
+    }
+
+    fn deliver(&mut self, first: Offset, end: Offset, now: Instant) {
         let place = self.deliveries.partition_point(|delivery| delivery.first < first);
         let last = place.checked_sub(1).map(|last| &mut self.deliveries[last]);
         match last {
@@ -182,29 +193,25 @@ impl Times {
             times.extend(parts.filter(|time| time.first < time.end));
             self.cut(*first, *end);
         }
+        self.reserved.extend(ranges);
         times.into()
     }
 
-    /// A step was not done: its messages were delivered as before, unless they were delivered again since.
+    /// A step that has reserved these is done, or not.
+    pub fn unreserve(&mut self, ranges: &[(Offset, Offset)]) {
+        self.reserved.retain(|reserved| !ranges.contains(reserved));
+    }
+
+    /// A step was not done, and reserves nothing any more: its messages were delivered as it knew them.
     pub fn give_back(&mut self, times: &[LaneTime]) {
         if self.keeping == Keeping::Off {
             return;
         }
-        for time in times {
-            let mut first = time.first;
-            while first < time.end {
-                let place = self.deliveries.partition_point(|delivery| delivery.end <= first);
-                match self.deliveries.get(place) {
-                    Some(newer) if newer.first <= first => first = newer.end,
-                    newer => {
-                        let end = newer.map_or(time.end, |newer| newer.first.min(time.end));
-                        let delivered_at = time.delivered_at;
-                        let since = before(delivered_at, DELIVERED_TOGETHER);
-                        self.deliveries.insert(place, Delivery { first, end, since, delivered_at });
-                        first = end;
-                    }
-                }
-            }
+        for LaneTime { first, end, delivered_at, .. } in times.iter().copied() {
+            self.cut(first, end);
+            let since = before(delivered_at, DELIVERED_TOGETHER);
+            let place = self.deliveries.partition_point(|delivery| delivery.first < first);
+            self.deliveries.insert(place, Delivery { first, end, since, delivered_at });
         }
     }
 

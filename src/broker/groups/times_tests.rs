@@ -145,17 +145,40 @@ fn a_step_tells_what_it_acknowledges_and_nobody_else_does() {
 }
 
 #[test]
-fn a_step_that_was_not_done_gives_its_times_back_unless_there_are_newer_ones() {
+fn what_a_step_is_to_tell_is_not_told_by_others_even_if_it_is_delivered_again() {
     let start = Instant::now();
     let mut lane = lane(start);
     send(&mut lane, 10, start);
-    let reserved = lane.times.reserve(&[(Offset(2), Offset(6))], start + ms(10));
+    let ranges = [(Offset(2), Offset(6))];
+    lane.times.reserve(&ranges, start + ms(10));
+    lane.end_round(Offset(0), Gate::Open);
+    send(&mut lane, 10, start + ms(50));
+    ack_below(&mut lane, 8, start + ms(60));
+    assert_eq!(told(&lane.next_commit().times, start), [(0, 2, 50, 60), (6, 8, 50, 60)]);
+    lane.times.unreserve(&ranges);
+    lane.end_round(Offset(8), Gate::Open);
+    send(&mut lane, 4, start + ms(70));
+    ack_below(&mut lane, 12, start + ms(80));
+    assert_eq!(told(&lane.next_commit().times, start), [(8, 12, 70, 80)]);
+}
+
+#[test]
+fn a_step_that_was_not_done_gives_its_times_back() {
+    let start = Instant::now();
+    let mut lane = lane(start);
+    send(&mut lane, 10, start);
+    let ranges = [(Offset(2), Offset(6))];
+    let reserved = lane.times.reserve(&ranges, start + ms(10));
     lane.end_round(Offset(0), Gate::Open);
     send(&mut lane, 4, start + ms(50));
+    lane.times.unreserve(&ranges);
     lane.times.give_back(&reserved);
-    assert_eq!(lane.times.delivered_at(Offset(3)), Some(start + ms(50)));
-    assert_eq!(lane.times.delivered_at(Offset(5)), Some(start));
-    assert_eq!(lane.times.delivered_at(Offset(9)), Some(start));
+    let delivered = |offset| lane.times.delivered_at(Offset(offset)).map(|moment| moment - start);
+    assert_eq!([0, 1, 2, 5, 6, 9].map(delivered), [50, 50, 0, 0, 0, 0].map(|after| Some(ms(after))));
+    send(&mut lane, 6, start + ms(90));
+    ack_below(&mut lane, 10, start + ms(95));
+    let times = lane.next_commit().times;
+    assert_eq!(told(&times, start), [(0, 2, 50, 95), (2, 4, 0, 95), (4, 10, 90, 95)]);
 }
 
 #[test]
