@@ -81,7 +81,8 @@ impl Default for BrokerSettings {
 pub struct Broker {
     pub store: Store,
     pub topics: topics::Topics,
-    pub publisher: publish::Publisher,
+    /// Shared: every session has it.
+    pub publisher: Arc<publish::Publisher>,
     pub appender: appender::AppenderHandle,
     pub reader: reader::Reader,
     pub traces: traces::Traces,
@@ -133,7 +134,8 @@ impl Assembled {
         let topics = topics::Topics::new(store.clone());
         let reader = reader::Reader::new(store.clone());
         let causes = causes::Causes::new(topics.clone(), tails.clone(), reader.clone());
-        let publisher = publish::Publisher::new(topics.clone(), causes, handle.clone(), spans.clone());
+        let publisher =
+            Arc::new(publish::Publisher::new(topics.clone(), causes, handle.clone(), spans.clone()));
         let groups = groups::Groups::new(groups::Surroundings {
             store: store.clone(),
             appender: handle.clone(),

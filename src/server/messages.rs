@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use laneway_client::message::{Cause, Encoding, MessageList, StoredMessage};
-use laneway_client::openapi::{Moment, Position, Trace};
+use laneway_client::openapi::{Moment, Position, TraceText};
 use laneway_client::{ErrorCode, Problem, TopicName};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -170,7 +170,7 @@ pub(super) fn trace_id(text: &str, field: &str) -> Result<TraceId, Failure> {
     path = "/v1/traces/{trace_id}/messages",
     operation_id = "list_trace_messages",
     tag = "messages",
-    params(("trace_id" = Trace, Path, description = "A UUID or 32 hexadecimal digits", example = "0af7651916cd43dd8448eb211c80319c")),
+    params(("trace_id" = TraceText, Path, description = "A UUID or 32 hexadecimal digits", example = "0af7651916cd43dd8448eb211c80319c")),
     responses((status = 200, body = MessageList, description = "Its messages"), Malformed, Common)
 )]
 pub(super) async fn trace(

@@ -12,7 +12,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use laneway_client::message::PublishMessage;
-use laneway_client::openapi::{GroupKey, LaneKey, Moment, Position, Trace};
+use laneway_client::openapi::{GivenTrace, GroupKey, LaneKey, Moment, Position, SearchKey, TraceText};
 use laneway_client::{ErrorCode, GroupName, Problem, TopicName};
 use utoipa::openapi::response::{Response, ResponseBuilder};
 use utoipa::openapi::schema::{AllOfBuilder, AnyOfBuilder, ObjectBuilder, SchemaType, Type};
@@ -27,7 +27,9 @@ use utoipa::{IntoResponses, OpenApi, ToSchema as _};
         description = "A partitioned message bus on PostgreSQL: the HTTP API of a broker. Every answer that is not a success \
             is `application/problem+json` with a stable `code`, the same as on the socket. Integers are written without a fraction."
     ),
-    components(schemas(Problem, TopicName, GroupName, GroupKey, LaneKey, Position, Moment, Trace))
+    components(schemas(
+        Problem, TopicName, GroupName, GroupKey, LaneKey, SearchKey, Position, Moment, TraceText, GivenTrace
+    ))
 )]
 pub(super) struct Description;
 

@@ -68,6 +68,9 @@ pub(super) async fn search(
 }
 
 fn wanted(query: SearchQuery) -> Result<Wanted, Failure> {
+    if query.transaction_id.as_deref() == Some("") {
+        return Err(malformed("transaction_id", "a transaction id is not empty: leave it out to find all"));
+    }
     if let Some(id) = query.transaction_id.as_deref().filter(|id| id.contains('\0')) {
         return Err(malformed(
             "transaction_id",

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use laneway_client::openapi;
+use laneway_client::openapi::TraceText;
 use laneway_client::trace::Trace;
 
 use super::Context;
@@ -17,7 +17,7 @@ use crate::session::fault::unknown_trace;
     path = "/v1/traces/{trace_id}",
     operation_id = "show_trace",
     tag = "messages",
-    params(("trace_id" = openapi::Trace, Path, description = "A UUID or 32 hexadecimal digits", example = "0af7651916cd43dd8448eb211c80319c")),
+    params(("trace_id" = TraceText, Path, description = "A UUID or 32 hexadecimal digits", example = "0af7651916cd43dd8448eb211c80319c")),
     responses((status = 200, body = Trace, description = "The trace"), Malformed, NotFound, Common)
 )]
 pub(super) async fn show(

@@ -225,11 +225,8 @@ impl Owner {
                 }
             }
             Action::Leave { number, id } => self.leave(number, id),
-            Action::Untail { number } => match self.members.remove(&number) {
-                Some(Member::Tail(tail)) => tail.end().await,
-                Some(Member::Watch(watch)) => watch.end().await,
-                Some(Member::Group(_)) | None => {}
-            },
+            // Boxed for the same reason.
+            Action::Untail { number } => Box::pin(self.untail(number)).await,
             Action::Hold(frame) => self.held = Some(frame),
             Action::Open(_) => debug_assert!(false, "a session is opened once"),
             Action::End(ending) => return Some(ending),
@@ -287,6 +284,14 @@ impl Owner {
             let result = tailing.start(number, tail, outbox).await.map_err(Refusal::from);
             Outcome::Tailing { number, id, result }
         }));
+    }
+
+    async fn untail(&mut self, number: u32) {
+        match self.members.remove(&number) {
+            Some(Member::Tail(tail)) => tail.end().await,
+            Some(Member::Watch(watch)) => watch.end().await,
+            Some(Member::Group(_)) | None => {}
+        }
     }
 
     fn watch(&mut self, number: u32, watch: Watch) {

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::StreamExt as _;
@@ -28,7 +29,7 @@ const MESSAGE_OVERHEAD_BYTES: usize = 256;
 
 /// The publishes of one session.
 pub(super) struct Publishing {
-    publisher: Publisher,
+    publisher: Arc<Publisher>,
     waiting: VecDeque<(Publish, usize)>,
     waiting_bytes: usize,
     submitting: Option<Submitting>,
@@ -36,7 +37,7 @@ pub(super) struct Publishing {
 }
 
 impl Publishing {
-    pub fn new(publisher: Publisher) -> Self {
+    pub fn new(publisher: Arc<Publisher>) -> Self {
         let (waiting, answering) = (VecDeque::new(), FuturesUnordered::new());
         Self { publisher, waiting, waiting_bytes: 0, submitting: None, answering }
     }
@@ -94,7 +95,7 @@ fn weight(message: &NewMessage) -> usize {
     message.payload.len() + message.key.as_ref().map_or(0, bytes::Bytes::len) + MESSAGE_OVERHEAD_BYTES
 }
 
-async fn submit(publisher: Publisher, publish: Publish) -> (u64, Result<Submitted, Refusal>) {
+async fn submit(publisher: Arc<Publisher>, publish: Publish) -> (u64, Result<Submitted, Refusal>) {
     let id = publish.id;
     let topic = match TopicName::new(publish.topic) {
         Ok(topic) => topic,

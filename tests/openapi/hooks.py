@@ -6,8 +6,12 @@ import schemathesis
 
 NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
 
+TRACE = re.compile(r"[0-9a-fA-F]{32}\Z|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
+
 # How many seed.rs makes, from 1 on.
 DEAD_LETTERS = 70
+# The trace of everything that it publishes.
+EXISTING_TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 # Refusals that depend on what is stored. 404 and 409 are about nothing else.
 STATE = {"partition_out_of_range", "out_of_range", "payload_too_large"}
@@ -17,6 +21,7 @@ RULES = [
     ("invalid_message", re.compile(r"(messages\[\d+\]\.)?sequence$")),  # follows on, and needs a producer
     ("invalid_setting", re.compile(r"partitions$")),  # a topic never loses one
     ("key_too_large", re.compile(r"(messages\[\d+\]\.)?key$")),
+    ("invalid_cause", re.compile(r"(messages\[\d+\]\.)?cause$")),  # names a message, which must exist
     ("headers_too_large", re.compile(r"(messages\[\d+\]\.)?headers$")),
 ]
 # JSON Schema takes 7.0 for an integer. The document says in words that integers are written without a fraction.
@@ -50,6 +55,9 @@ def map_path_parameters(ctx, path_parameters):
         value = path_parameters.get(name)
         if isinstance(value, str) and NAME.match(value) and len(value) % 3:
             path_parameters[name] = existing
+    trace = path_parameters.get("trace_id")
+    if isinstance(trace, str) and TRACE.match(trace) and trace[-1] in "13579bdf":
+        path_parameters["trace_id"] = EXISTING_TRACE
     if type(path_parameters.get("partition")) is int and 0 <= path_parameters["partition"] <= 999:
         path_parameters["partition"] %= 4
     if type(path_parameters.get("id")) is int and 0 <= path_parameters["id"] < 2**63 and path_parameters["id"] % 3:

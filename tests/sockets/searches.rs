@@ -78,6 +78,7 @@ async fn a_search_that_makes_no_sense_is_refused() {
         ("from=yesterday", 400, "malformed", "from"),
         ("before=12-x-3", 400, "malformed", "before"),
         ("before=1-2-3-4", 400, "malformed", "before"),
+        ("transaction_id=", 400, "malformed", "transaction_id"),
         ("transaction_id=a%00b", 400, "malformed", "transaction_id"),
     ] {
         let answer =

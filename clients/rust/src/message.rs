@@ -130,7 +130,7 @@ pub struct PublishMessage {
     /// A UUID, 32 hexadecimal digits or a W3C `traceparent`. Absent: that of the header `traceparent`, else of the cause; else
     /// the broker makes one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Trace>))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::GivenTrace>))]
     pub trace_id: Option<String>,
     /// The message that led to this one; it belongs to the same trace.
     #[serde(
@@ -141,7 +141,7 @@ pub struct PublishMessage {
     pub cause: Option<Cause>,
     /// Other traces that this one has to do with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Vec<crate::openapi::Trace>, required = false, max_items = 16))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<crate::openapi::TraceText>, required = false, max_items = 16))]
     pub links: Vec<String>,
     /// Names the message: a second one with the same id is not stored within the topic's window.
     #[serde(skip_serializing_if = "Option::is_none")]

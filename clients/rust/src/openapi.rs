@@ -26,9 +26,13 @@ pub struct Moment;
 #[derive(Debug)]
 pub struct Json;
 
-/// A trace id as producers may write it: a UUID or 32 hexadecimal digits, not all zero.
+/// A trace id as people may write it: a UUID or 32 hexadecimal digits, not all zero.
 #[derive(Debug)]
-pub struct Trace;
+pub struct TraceText;
+
+/// A trace id as producers may write it: as people do, or as a W3C `traceparent`.
+#[derive(Debug)]
+pub struct GivenTrace;
 
 /// The number of a message among those of its producer and partition.
 #[derive(Debug)]
@@ -77,14 +81,18 @@ schemas! {
     StoredBytes => integer(1, 1 << 53);
     Moment => text().format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).build();
     Json => ObjectBuilder::new().schema_type(SchemaType::AnyValue).build();
-    Trace => text().pattern(Some(TRACE_PATTERN)).build();
+    TraceText => text().pattern(Some(TRACE_PATTERN)).build();
+    GivenTrace => OneOfBuilder::new()
+        .item(text().pattern(Some(TRACE_PATTERN)).build())
+        .item(text().pattern(Some(TRACEPARENT_PATTERN)).build())
+        .build();
     Partitions => ArrayBuilder::new()
         .items(integer(0, i64::from(TOPIC_PARTITIONS_MAX) - 1))
         .min_items(Some(1))
         .unique_items(true)
         .build();
     LaneKey => text().pattern(Some(format!("^{NAME_PATTERN}/{NAME_PATTERN}/(0|[1-9][0-9]{{0,2}})$"))).build();
-    SearchKey => text().pattern(Some("^[0-9]{1,19}-[0-9]{1,3}-[0-9]{1,19}$")).build();
+    SearchKey => text().pattern(Some("^[0-9]{1,18}-[0-9]{1,3}-[0-9]{1,18}$")).build();
     GroupKey => text().pattern(Some(format!("^{NAME_PATTERN}/{NAME_PATTERN}$"))).build();
     TopicName => name();
     GroupName => name();
@@ -102,6 +110,9 @@ schemas! {
 /// Digits in one piece or in the five of a UUID, and at least one of them is not zero.
 const TRACE_PATTERN: &str =
     "^(?![0-]+$)([0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})$";
+
+/// Version 00 of a `traceparent`; neither its trace nor its parent is zero.
+const TRACEPARENT_PATTERN: &str = "^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$";
 
 /// The rule of names, without their length.
 const NAME_PATTERN: &str = "(?!\\.{1,2}(/|$))[a-zA-Z0-9._-]+";
