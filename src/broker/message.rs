@@ -162,7 +162,8 @@ impl Draft {
     }
 }
 
-fn check_transaction_id(id: Option<&str>) -> Result<(), InvalidMessage> {
+/// The rule of transaction ids.
+pub fn check_transaction_id(id: Option<&str>) -> Result<(), InvalidMessage> {
     let Some(id) = id else { return Ok(()) };
     let chars = id.chars().count();
     match chars {

@@ -14,6 +14,7 @@ use super::messages::stored;
 use super::openapi::{Common, Malformed, NotFound, Unprocessable};
 use super::problem::{Failure, Path, Query, malformed};
 use super::topics::topic_name;
+use crate::broker::message::check_transaction_id;
 use crate::broker::search::{Cursor, Page, Wanted};
 use crate::limits::SEARCH_PAGE_MAX;
 
@@ -68,14 +69,8 @@ pub(super) async fn search(
 }
 
 fn wanted(query: SearchQuery) -> Result<Wanted, Failure> {
-    if query.transaction_id.as_deref() == Some("") {
-        return Err(malformed("transaction_id", "a transaction id is not empty: leave it out to find all"));
-    }
-    if let Some(id) = query.transaction_id.as_deref().filter(|id| id.contains('\0')) {
-        return Err(malformed(
-            "transaction_id",
-            format!("{id:?} contains the character NUL, which no transaction id has"),
-        ));
+    if let Some(id) = &query.transaction_id {
+        check_transaction_id(Some(id)).map_err(|rule| malformed("transaction_id", rule.to_string()))?;
     }
     Ok(Wanted {
         key: query.key.map(String::into_bytes),
@@ -101,15 +96,21 @@ fn moment(field: &str, text: &str) -> Result<Timestamp, Failure> {
 }
 
 fn cursor(text: &str) -> Result<Cursor, Failure> {
-    let mut parts = text.split('-');
-    let mut cursor = || {
-        let cursor = Cursor {
-            published_us: parts.next()?.parse().ok()?,
-            partition: parts.next()?.parse().ok()?,
-            offset: parts.next()?.parse().ok()?,
-        };
-        (parts.next().is_none() && cursor.offset >= 0 && cursor.published_us >= 0).then_some(cursor)
+    let number = |part: &str, digits: usize| {
+        let is_number = (1..=digits).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+        if is_number { part.parse::<i64>().ok() } else { None }
     };
-    let wrong = || malformed("before", format!("{text:?} is not the next of a page of a search"));
-    cursor().ok_or_else(wrong)
+    let parts: Vec<&str> = text.split('-').collect();
+    let cursor = match parts.as_slice() {
+        [published_us, partition, offset] => number(published_us, 18)
+            .zip(number(partition, 3))
+            .zip(number(offset, 18))
+            .map(|((published_us, partition), offset)| Cursor {
+                published_us,
+                partition: partition as u32,
+                offset,
+            }),
+        _ => None,
+    };
+    cursor.ok_or_else(|| malformed("before", format!("{text:?} is not the next of a page of a search")))
 }
