@@ -80,10 +80,10 @@ async fn round(admin: &Admin, address: SocketAddr, rows: &Rows, number: usize) -
     session.fill(&orders, ORDERS).await?;
     let row_commits = rows.rate().await?;
     session.subscribe(&orders).await?;
-    let mut worker = Worker(session);
+    let mut worker = Worker { session, answers: 0 };
     let (steps, commits_per_step) = worker.steps_at_once(&results, rows).await?;
     let (publish_p50_us, step_p50_us) = worker.singles(&results).await?;
-    worker.0.stream.close(None).await?;
+    worker.session.stream.close(None).await?;
     admin.delete_topic(&orders).await?;
     Ok(Round { row_commits, steps, commits_per_step, publish_p50_us, step_p50_us })
 }
@@ -105,6 +105,7 @@ impl Rows {
     }
 
     async fn rate(&self) -> Result<f64, Failure> {
+        self.client.batch_execute("TRUNCATE laneway_limit_9").await?;
         let started = Instant::now();
         let (mut rows, payload) = (0_i64, [7_u8; PAYLOAD_BYTES]);
         while started.elapsed() < WINDOW {
@@ -126,33 +127,49 @@ impl Rows {
 }
 
 /// A session that takes steps.
-struct Worker(Session);
+struct Worker {
+    session: Session,
+    /// Answers that came while something else was waited for.
+    answers: usize,
+}
 
 impl Worker {
     /// Acknowledges the next delivered message and publishes another.
     async fn step(&mut self, topic: &str) -> Result<u64, Failure> {
-        while self.0.delivered.is_empty() {
-            self.0.next().await?;
-        }
-        let Some(Delivered { subscription, partition, epoch, round, offset }) = self.0.delivered.pop_front()
+        self.supplied().await?;
+        let Some(Delivered { subscription, partition, epoch, round, offset }) =
+            self.session.delivered.pop_front()
         else {
             return Err("there is nothing to do".into());
         };
-        let id = self.0.id();
+        let id = self.session.id();
         let ranges = vec![OffsetRange { from: offset, to: offset + 1 }];
         let acks = vec![Ack { id: None, subscription, partition, epoch, round, next: None, ranges }];
         let publishes =
             vec![StepPublish { topic: topic.into(), messages: vec![Session::message(id as usize)] }];
-        self.0
+        self.session
             .send(&ClientFrame::Transact(Transact { id, step_id: Uuid::now_v7(), acks, publishes }))
             .await?;
         let credit = Credit { subscription, messages: 1, bytes: PAYLOAD_BYTES as u64 + 20 };
-        self.0.send(&ClientFrame::Credit(credit)).await?;
+        self.session.send(&ClientFrame::Credit(credit)).await?;
         Ok(id)
     }
 
     async fn answered(&mut self) -> Result<(), Failure> {
-        self.0.until(|frame| matches!(frame, BrokerFrame::Transacted(_))).await.map(drop)
+        match self.answers.checked_sub(1) {
+            Some(left) => self.answers = left,
+            None => drop(self.session.until(|frame| matches!(frame, BrokerFrame::Transacted(_))).await?),
+        }
+        Ok(())
+    }
+
+    /// Waits until there is something to do.
+    async fn supplied(&mut self) -> Result<(), Failure> {
+        while self.session.delivered.is_empty() {
+            let frame = self.session.next().await?;
+            self.answers += usize::from(matches!(frame, Some(BrokerFrame::Transacted(_))));
+        }
+        Ok(())
     }
 
     /// Steps per second with so many in flight, and commits per step.
@@ -182,17 +199,15 @@ impl Worker {
         let (mut publishes, mut steps) = (Vec::new(), Vec::new());
         for number in 0..SINGLES {
             let started = Instant::now();
-            let id = self.0.id();
+            let id = self.session.id();
             let messages = vec![Session::message(number)];
             let publish = Publish { id, topic: topic.into(), producer_id: None, messages };
-            self.0.send(&ClientFrame::Publish(publish)).await?;
-            self.0
+            self.session.send(&ClientFrame::Publish(publish)).await?;
+            self.session
                 .until(|frame| matches!(frame, BrokerFrame::Published(published) if published.id == id))
                 .await?;
             publishes.push(started.elapsed().as_secs_f64() * 1e6);
-            while self.0.delivered.is_empty() {
-                self.0.next().await?;
-            }
+            self.supplied().await?;
             let started = Instant::now();
             self.step(topic).await?;
             self.answered().await?;

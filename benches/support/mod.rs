@@ -116,8 +116,8 @@ impl Session {
         Ok(self.stream.send(Message::Binary(bytes.into())).await?)
     }
 
-    /// The next frame that is neither a batch nor a heartbeat; batches are taken in.
-    pub async fn next(&mut self) -> Result<BrokerFrame, Failure> {
+    /// The next frame that is no heartbeat; `None`: a batch, which is taken in.
+    pub async fn next(&mut self) -> Result<Option<BrokerFrame>, Failure> {
         loop {
             let Some(message) = self.stream.next().await else { return Err("the broker has gone".into()) };
             let Message::Binary(bytes) = message? else { continue };
@@ -132,16 +132,16 @@ impl Session {
                         round: batch.round,
                         offset: message.offset,
                     }));
+                    return Ok(None);
                 }
-                frame => return Ok(frame),
+                frame => return Ok(Some(frame)),
             }
         }
     }
 
     pub async fn until(&mut self, wanted: impl Fn(&BrokerFrame) -> bool) -> Result<BrokerFrame, Failure> {
         loop {
-            let frame = self.next().await?;
-            if wanted(&frame) {
+            if let Some(frame) = self.next().await?.filter(|frame| wanted(frame)) {
                 return Ok(frame);
             }
         }
