@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use laneway_client::{Cause as NamedCause, TopicName};
 
-use super::hot_tail::{Found, HotTails};
+use super::hot_tail::HotTails;
 use super::publish::{Addressed, PublishError};
 use super::reader::{ReadError, Reader, Standing};
 use super::topics::{TopicError, Topics};
@@ -55,7 +55,7 @@ impl Causes {
             addressed.draft.cause = Some(cause);
             addressed.draft.origin =
                 Some(Arc::new(Origin { topic: named.topic, partition: named.partition }));
-            match self.in_memory(cause) {
+            match self.tails.trace_of(cause.partition_id, cause.offset) {
                 Some(trace_id) => join(index, addressed, Standing::Stored(trace_id), cause.offset)?,
                 None => open.entry(cause.partition_id).or_default().push((index, cause.offset)),
             }
@@ -93,13 +93,6 @@ impl Causes {
         match named.offset {
             0.. => Ok(Cause { partition_id: *partition_id, offset: Offset(named.offset) }),
             offset => Err(fault(CauseFault::NotYet { offset })),
-        }
-    }
-
-    fn in_memory(&self, cause: Cause) -> Option<TraceId> {
-        match self.tails.find(cause.partition_id, cause.offset, 1, u64::MAX) {
-            Found::Pieces(pieces) => Some(pieces.first()?.messages().first()?.trace_id),
-            Found::AtEnd | Found::Behind => None,
         }
     }
 }

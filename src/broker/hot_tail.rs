@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::slab::{Piece, Slab};
-use crate::ids::{Offset, PartitionId};
+use crate::ids::{Offset, PartitionId, TraceId};
 use crate::limits::{TAIL_BYTES_MAX, TAILS_BYTES_MAX};
 use crate::store::messages::Message;
 use crate::store::timeline::{Era, Timelines};
@@ -169,6 +169,14 @@ impl HotTails {
                 Found::Pieces(pieces(&tail.slabs, from, messages, bytes))
             }
             (Some(_) | None, Some(_) | None) => Found::Behind,
+        }
+    }
+
+    /// The trace of a message, if it is here.
+    pub fn trace_of(&self, partition_id: PartitionId, offset: Offset) -> Option<TraceId> {
+        match self.find(partition_id, offset, 1, u64::MAX) {
+            Found::Pieces(pieces) => Some(pieces.first()?.messages().first()?.trace_id),
+            Found::AtEnd | Found::Behind => None,
         }
     }
 

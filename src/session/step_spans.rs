@@ -3,7 +3,6 @@
 use std::time::SystemTime;
 
 use crate::broker::Broker;
-use crate::broker::hot_tail::Found;
 use crate::broker::publish::published_span;
 use crate::broker::steps::{Done, StepAck, StepUnit};
 use crate::ids::{Offset, PartitionId, TraceId};
@@ -42,7 +41,7 @@ impl Told {
         }
         let first = acks.first().and_then(|ack| {
             let (partition_id, offset) = (ack.fence.partition_id, ack.ranges.first()?.0);
-            Some((partition_id, offset, trace_of(broker, partition_id, offset)))
+            Some((partition_id, offset, broker.tails.trace_of(partition_id, offset)))
         });
         Self { started_at: spans::now(), first, messages }
     }
@@ -72,12 +71,5 @@ impl Told {
                 spans.record(published_span(seed, place, &topic, self.started_at));
             }
         }
-    }
-}
-
-fn trace_of(broker: &Broker, partition_id: PartitionId, offset: Offset) -> Option<TraceId> {
-    match broker.tails.find(partition_id, offset, 1, u64::MAX) {
-        Found::Pieces(pieces) => Some(pieces.first()?.messages().first()?.trace_id),
-        Found::AtEnd | Found::Behind => None,
     }
 }

@@ -1,12 +1,13 @@
 //! One good frame of every type, and several of those that come in kinds: what the golden files hold.
 
+mod traces;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use laneway_client::message::Encoding;
-use laneway_client::trace::{Failure, GroupHop, Hop, HopState, Trace};
 use laneway_client::wire::*;
 use laneway_client::{Cause, ErrorCode};
+use traces::trace;
 use uuid::Uuid;
 
 const SESSION: Uuid = Uuid::from_u128(0x0198_f5a0_1c2d_7e3f_8a4b_5c6d_7e8f_9a0b);
@@ -46,63 +47,6 @@ fn cause() -> Cause {
 
 fn watch(trace_id: Option<Uuid>, topic: Option<&str>, sample: Option<f64>) -> ClientFrame {
     ClientFrame::Watch(Watch { id: 8, trace_id, topic: topic.map(str::to_owned), sample })
-}
-
-/// Two hops: one that is done, and one that has failed and waits.
-fn trace() -> Trace {
-    let hop = |topic: &str, offset: i64, cause: Option<Cause>, groups: Vec<GroupHop>| Hop {
-        topic: topic.into(),
-        partition: 7,
-        offset,
-        key: Some("customer-17".into()),
-        key_encoding: Encoding::Text,
-        size: 5,
-        producer: None,
-        transaction_id: None,
-        published_at: "2026-11-16T06:41:00.123456Z".into(),
-        parent: cause.as_ref().map(|_| 0),
-        depth: u32::from(cause.is_some()),
-        cause,
-        groups,
-    };
-    let done = GroupHop {
-        group: "billing".into(),
-        state: HopState::Acked,
-        ahead: None,
-        delivered_at: Some("2026-11-16T06:41:00.125Z".into()),
-        acked_at: Some("2026-11-16T06:41:00.165Z".into()),
-        attempts: 1,
-        failures: vec![],
-        dead_letter: None,
-        waiting_us: Some(1_544),
-        handling_us: Some(40_000),
-    };
-    let failure = Failure {
-        attempt: 1,
-        reason: "the card was declined".into(),
-        delivered_at: None,
-        failed_at: "2026-11-16T06:41:01Z".into(),
-    };
-    let retrying = GroupHop {
-        state: HopState::Retrying,
-        ahead: Some(3),
-        delivered_at: None,
-        acked_at: None,
-        failures: vec![failure],
-        waiting_us: None,
-        handling_us: None,
-        ..done.clone()
-    };
-    Trace {
-        trace_id: TRACE.to_string(),
-        hops: vec![hop("orders", 1_042, None, vec![done]), hop("charges", 4, Some(cause()), vec![retrying])],
-        critical_path: vec![0, 1],
-        waiting_us: 1_544,
-        handling_us: 40_000,
-        links: vec![PRODUCER.to_string()],
-        linked_by: vec![],
-        truncated: false,
-    }
 }
 
 fn publish(messages: Vec<NewMessage>) -> ClientFrame {
