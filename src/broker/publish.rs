@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use futures_util::future::join_all;
 use laneway_client::TopicName;
-use laneway_client::routing;
+use laneway_client::{routing, wire};
 use rand::Rng as _;
 use tokio::sync::oneshot;
 
@@ -18,7 +18,7 @@ use super::message::{Draft, InvalidMessage, NewMessage};
 use super::metrics::Metrics;
 use super::steps::StepUnit;
 use super::topics::{TopicError, Topics};
-use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
+use crate::ids::{Offset, PartitionId, ProducerId, Sequence, TraceId};
 use crate::limits::SEQUENCE_MAX;
 use crate::store::topics::Topic;
 use crate::telemetry::spans::{self, Seed, Span, SpanKind, Spans, publish_span};
@@ -69,6 +69,24 @@ pub struct Addressed {
     /// The message that led to this one, as the producer names it.
     pub cause: Option<laneway_client::Cause>,
     pub draft: Draft,
+}
+
+impl From<wire::NewMessage> for Addressed {
+    fn from(message: wire::NewMessage) -> Self {
+        let draft = Draft {
+            trace_id: message.trace_id.map(TraceId),
+            cause: None,
+            origin: None,
+            links: message.links.into_iter().map(TraceId).collect(),
+            key: message.key,
+            transaction_id: message.transaction_id,
+            headers: message.headers,
+            content_type: message.content_type,
+            payload: message.payload,
+            producer: None,
+        };
+        Self { partition: message.partition, sequence: message.sequence, cause: message.cause, draft }
+    }
 }
 
 /// What became of one message.

@@ -1,25 +1,19 @@
 //! Publishing over HTTP: many messages at once, or one.
 
-use std::collections::BTreeMap;
-
 use axum::Json;
 use axum::extract::State;
-use laneway_client::message::{
-    DecodeError, Encoding, PublishMessage, PublishRequest, PublishResponse, PublishResult,
-};
-use laneway_client::{ErrorCode, Problem, TopicName, traceparent};
+use laneway_client::message::{PublishMessage, PublishRequest, PublishResponse, PublishResult};
+use laneway_client::{ErrorCode, NewMessage, Problem, TopicName};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::Context;
-use super::messages::trace_id;
 use super::openapi::{Common, Conflict, Malformed, NotFound, Unprocessable};
 use super::problem::{Body, Failure, Path, Query, malformed};
 use super::topics::topic_name;
-use crate::broker::message::Draft;
 use crate::broker::publish::{Addressed, Placed, PublishError, Published};
-use crate::ids::{ProducerId, TraceId};
+use crate::ids::ProducerId;
 
 /// Publishes messages; those of one partition are stored all or none.
 #[utoipa::path(
@@ -114,51 +108,9 @@ fn of_one(error: PublishError) -> Failure {
 
 /// `within` stands before the names of its fields.
 fn draft(message: PublishMessage, within: &str) -> Result<Addressed, Failure> {
-    let field = |name: &str| format!("{within}{name}");
-    let key = message.key.as_deref().map(|key| {
-        message.key_encoding.decode(key).map_err(|error| undecoded(field("key"), "key_encoding", error))
-    });
-    let payload = message.encoding.decode(&message.payload);
-    let payload = payload.map_err(|error| undecoded(field("payload"), "encoding", error))?;
-    let mut headers = message.headers;
-    let trace_id = match message.trace_id.as_deref() {
-        Some(text) => Some(given_trace(text, &field("trace_id"), &mut headers)?),
-        None => None,
-    };
-    let links = message.links.iter().enumerate();
-    let links = links.map(|(place, id)| self::trace_id(id, &field(&format!("links[{place}]"))));
-    let is_json = message.encoding == Encoding::Json;
-    let draft = Draft {
-        trace_id,
-        cause: None,
-        origin: None,
-        links: links.collect::<Result<_, _>>()?,
-        key: key.transpose()?.map(Into::into),
-        transaction_id: message.transaction_id,
-        headers,
-        content_type: message.content_type.or(is_json.then(|| "application/json".to_owned())),
-        payload: payload.into(),
-        producer: None,
-    };
-    Ok(Addressed { partition: message.partition, sequence: message.sequence, cause: message.cause, draft })
-}
-
-/// A trace id as a producer writes it. A `traceparent` becomes a header, so that its span is forwarded too.
-fn given_trace(text: &str, field: &str, headers: &mut BTreeMap<String, String>) -> Result<TraceId, Failure> {
-    let Ok(id) = traceparent::parse(text) else { return trace_id(text, field) };
-    headers.entry(traceparent::HEADER.to_owned()).or_insert_with(|| text.to_owned());
-    Ok(TraceId(id))
-}
-
-/// A value that does not stand for bytes in the way that its `declared_by` says.
-fn undecoded(field: String, declared_by: &str, error: DecodeError) -> Failure {
-    let advice = match error {
-        DecodeError::NotAString => format!(": declare \"{declared_by}\": \"json\" to send a JSON value"),
-        DecodeError::NotText => format!(": declare \"{declared_by}\": \"json\" to send it as it is"),
-        DecodeError::NotBase64 => String::new(),
-    };
-    let detail = format!("{field}: {error}{advice}");
-    malformed(field, detail)
+    let message = NewMessage::from_json(message, within);
+    let message = message.map_err(|error| malformed(error.field.unwrap_or_default(), error.detail))?;
+    Ok(message.into())
 }
 
 fn result(published: Published) -> PublishResult {

@@ -15,10 +15,9 @@ use laneway_client::wire::{BrokerFrame, Duplicate, NewMessage, Publish, Publishe
 
 use super::fault::{Refusal, of_topic};
 use crate::broker::appender::{self, Receipt};
-use crate::broker::message::Draft;
 use crate::broker::publish::{self, Addressed, PublishError, Publisher, Submitted};
 use crate::broker::topics::TopicError;
-use crate::ids::{ProducerId, TraceId};
+use crate::ids::ProducerId;
 use crate::limits::PUBLISHES_WAITING_BYTES_MAX;
 
 type Submitting = Pin<Box<dyn Future<Output = (u64, Result<Submitted, Refusal>)> + Send>>;
@@ -101,7 +100,7 @@ async fn submit(publisher: Arc<Publisher>, publish: Publish) -> (u64, Result<Sub
         Ok(topic) => topic,
         Err(error) => return (id, Err(of_topic(TopicError::Name(error)))),
     };
-    let drafts = publish.messages.into_iter().map(addressed).collect();
+    let drafts = publish.messages.into_iter().map(Addressed::from).collect();
     let result = publisher.submit(&topic, publish.producer_id.map(ProducerId), drafts).await;
     (id, result.map_err(refusal))
 }
@@ -115,22 +114,6 @@ pub(super) fn refusal(error: PublishError) -> Refusal {
         | PublishError::Cause { .. }
         | PublishError::Sequence { .. }) => error.into(),
     }
-}
-
-pub(super) fn addressed(message: NewMessage) -> Addressed {
-    let draft = Draft {
-        trace_id: message.trace_id.map(TraceId),
-        cause: None,
-        origin: None,
-        links: message.links.into_iter().map(TraceId).collect(),
-        key: message.key,
-        transaction_id: message.transaction_id,
-        headers: message.headers,
-        content_type: message.content_type,
-        payload: message.payload,
-        producer: None,
-    };
-    Addressed { partition: message.partition, sequence: message.sequence, cause: message.cause, draft }
 }
 
 async fn answered(id: u64, submitted: Submitted) -> BrokerFrame {

@@ -11,10 +11,11 @@ use tokio::sync::oneshot;
 
 use super::fault::{Refusal, of_topic};
 use super::members::GroupMember;
-use super::publishing::{addressed, refusal};
+use super::publishing::refusal;
 use super::step_spans::Told;
 use crate::broker::Broker;
 use crate::broker::groups::{GroupHandle, Reserved, StepRefused, Unreserved};
+use crate::broker::publish::Addressed;
 use crate::broker::steps::{Coming, Done, Step, StepAck, StepError, StepUnit};
 use crate::broker::topics::TopicError;
 use crate::ids::{Epoch, SessionId, StepId};
@@ -198,7 +199,7 @@ async fn route(broker: &Broker, publishes: Vec<StepPublish>) -> Result<Vec<StepU
         };
         let topic = TopicName::new(topic).map_err(|error| within(of_topic(TopicError::Name(error))))?;
         let count = messages.len();
-        let drafts = messages.into_iter().map(addressed).collect();
+        let drafts = messages.into_iter().map(Addressed::from).collect();
         let routed = broker.publisher.route(&topic, drafts).await.map_err(|error| within(refusal(error)))?;
         units.extend(routed.into_iter().map(|mut unit| {
             unit.indexes.iter_mut().for_each(|index| *index += before);

@@ -16,7 +16,7 @@ use super::broker_frames::Batch;
 use super::client_frames::Publish;
 use super::frame_error::FrameError;
 use super::members::{self, Current, Members, Strict};
-use super::new_message;
+use super::new_message::{self, NewMessage};
 use super::record::Record;
 use super::{Envelope, Tagged, blame, depth, too_deep, too_many_messages};
 use crate::message::{Cause, Encoding, PublishMessage};
@@ -77,7 +77,8 @@ pub(super) fn read_publish(frame: &[u8]) -> Result<Publish, FrameError> {
         return Err(too_many_messages(messages.count));
     }
     let messages = messages.kept.into_iter().enumerate();
-    let messages = messages.map(|(index, message)| new_message::from_json(index, message));
+    let messages =
+        messages.map(|(index, message)| NewMessage::from_json(message, &format!("messages[{index}].")));
     Ok(Publish { id, topic, producer_id, messages: messages.collect::<Result<_, _>>()? })
 }
 

@@ -75,34 +75,36 @@ pub(super) fn to_json(message: &NewMessage) -> PublishMessage {
     }
 }
 
-/// From what JSON carries; `index` is its place in the frame.
-pub(super) fn from_json(index: usize, message: PublishMessage) -> Result<NewMessage, FrameError> {
-    let field = |name: &str| format!("messages[{index}].{name}");
-    let key = message.key.as_deref().map(|key| message.key_encoding.decode(key)).transpose();
-    let key = key.map_err(|error| undecoded(field("key"), "key_encoding", error))?;
-    let payload = message.encoding.decode(&message.payload);
-    let payload = payload.map_err(|error| undecoded(field("payload"), "encoding", error))?;
-    let mut headers = message.headers;
-    let trace_id = match message.trace_id.as_deref() {
-        Some(text) => Some(given_trace(text, &field("trace_id"), &mut headers)?),
-        None => None,
-    };
-    let links = message.links.iter().enumerate();
-    let links = links.map(|(place, id)| self::trace_id(id, &field(&format!("links[{place}]"))));
-    let links = links.collect::<Result<_, _>>()?;
-    let is_json = message.encoding == Encoding::Json;
-    Ok(NewMessage {
-        payload: payload.into(),
-        key: key.map(Into::into),
-        partition: message.partition,
-        trace_id,
-        cause: message.cause,
-        links,
-        transaction_id: message.transaction_id,
-        headers,
-        content_type: message.content_type.or(is_json.then(|| "application/json".to_owned())),
-        sequence: message.sequence,
-    })
+impl NewMessage {
+    /// From what JSON carries; `within` stands before the names of its fields in an error.
+    pub fn from_json(message: PublishMessage, within: &str) -> Result<Self, FrameError> {
+        let field = |name: &str| format!("{within}{name}");
+        let key = message.key.as_deref().map(|key| message.key_encoding.decode(key)).transpose();
+        let key = key.map_err(|error| undecoded(field("key"), "key_encoding", error))?;
+        let payload = message.encoding.decode(&message.payload);
+        let payload = payload.map_err(|error| undecoded(field("payload"), "encoding", error))?;
+        let mut headers = message.headers;
+        let trace_id = match message.trace_id.as_deref() {
+            Some(text) => Some(given_trace(text, &field("trace_id"), &mut headers)?),
+            None => None,
+        };
+        let links = message.links.iter().enumerate();
+        let links = links.map(|(place, id)| self::trace_id(id, &field(&format!("links[{place}]"))));
+        let links = links.collect::<Result<_, _>>()?;
+        let is_json = message.encoding == Encoding::Json;
+        Ok(NewMessage {
+            payload: payload.into(),
+            key: key.map(Into::into),
+            partition: message.partition,
+            trace_id,
+            cause: message.cause,
+            links,
+            transaction_id: message.transaction_id,
+            headers,
+            content_type: message.content_type.or(is_json.then(|| "application/json".to_owned())),
+            sequence: message.sequence,
+        })
+    }
 }
 
 /// A value that does not stand for bytes in the way that its `declared_by` says.

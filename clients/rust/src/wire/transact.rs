@@ -162,9 +162,8 @@ pub(super) fn read_json(frame: &[u8]) -> Result<Transact, FrameError> {
         }
         let within = format!("publishes[{place}].");
         let messages = publish.messages.kept.into_iter().enumerate();
-        let messages = messages.map(|(index, message)| {
-            new_message::from_json(index, message).map_err(|error| error.within(&within))
-        });
+        let messages = messages
+            .map(|(index, message)| NewMessage::from_json(message, &format!("{within}messages[{index}].")));
         Ok(StepPublish { topic: publish.topic, messages: messages.collect::<Result<_, _>>()? })
     });
     Transact { id, step_id, acks, publishes: publishes.collect::<Result<_, _>>()? }.bounded()
