@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use laneway_client::trace::{HopState, Trace};
+use jiff::Timestamp;
+use laneway_client::trace::{Hop, HopState, Trace};
 use laneway_client::wire::{
     BrokerFrame, ClientFrame, ErrorFrame, NewMessage, ReadTrace, Subprotocol, Subscribe,
 };
@@ -220,8 +221,9 @@ fn check(trace: &Trace, mut expected: Vec<Expected>) {
     let path = &trace.critical_path;
     assert!(trace.hops[path[0]].parent.is_none());
     assert!(path.windows(2).all(|pair| trace.hops[pair[1]].parent == Some(pair[0])));
-    let last = trace.hops.iter().map(|hop| hop.published_at.as_str()).max().unwrap();
-    assert_eq!(trace.hops[*path.last().unwrap()].published_at, last);
+    let published = |hop: &Hop| hop.published_at.parse::<Timestamp>().unwrap();
+    let last = trace.hops.iter().map(published).max().unwrap();
+    assert_eq!(published(&trace.hops[*path.last().unwrap()]), last);
 }
 
 #[tokio::test(flavor = "multi_thread")]
