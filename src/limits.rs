@@ -105,6 +105,8 @@ pub const TRACE_LINKS_MAX: usize = 1_000;
 pub const TRACE_HOPS_MAX: usize = 10_000;
 /// Bytes of one trace that a look-up returns, unless a single message is larger.
 pub const TRACE_BYTES_MAX: u64 = 64 << 20;
+/// Messages read from the segments whose traces a broker remembers, 16 bytes each.
+pub const RECENT_TRACES_MAX: usize = 262_144;
 /// Partitions whose segments a broker remembers.
 pub const CATALOGUE_PARTITIONS_MAX: usize = 100_000;
 

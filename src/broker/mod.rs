@@ -8,7 +8,7 @@
 //! | `causes` | what led to a message: looked at before it is believed |
 //! | `publish` | routing messages to partitions, and cutting a publish into units |
 //! | `appender` | units in, one transaction per flush out |
-//! | `reader` | reading by offset, time and trace, across segments |
+//! | `reader`, `recent_traces` | reading by offset, time and trace, across segments; the traces of what was read lately |
 //! | `search` | messages by key, transaction id and time |
 //! | `hot_tail`, `slab`, `announce` | the newest messages in memory; growth told to and heard from other brokers |
 //! | `lease` | the broker's own right to deliver |
@@ -36,6 +36,7 @@ pub mod metrics;
 pub mod outbox;
 pub mod publish;
 pub mod reader;
+mod recent_traces;
 pub mod search;
 pub mod slab;
 pub mod steps;

@@ -14,6 +14,7 @@ use dashmap::DashMap;
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
 
+use super::recent_traces::RecentTraces;
 use crate::ids::{Offset, PartitionId, TraceId};
 use crate::limits::{CATALOGUE_PARTITIONS_MAX, SEARCH_MESSAGES_MAX, TRACE_BYTES_MAX, TRACE_HOPS_MAX};
 pub use crate::store::messages::Matching;
@@ -88,11 +89,17 @@ pub struct Reader {
     catalogues: Arc<DashMap<PartitionId, Remembered>>,
     /// The names of partitions, which never change: ids are not used again.
     origins: Arc<DashMap<PartitionId, Arc<Origin>>>,
+    recent_traces: RecentTraces,
 }
 
 impl Reader {
     pub fn new(store: Store) -> Self {
-        Self { store, catalogues: Arc::default(), origins: Arc::default() }
+        Self {
+            store,
+            catalogues: Arc::default(),
+            origins: Arc::default(),
+            recent_traces: RecentTraces::default(),
+        }
     }
 
     /// Messages from an offset on, in order. Empty: nothing there yet.
@@ -112,6 +119,7 @@ impl Reader {
             }
             match (result, freshness) {
                 (Ok(Some(mut messages)), _) => {
+                    self.recent_traces.remember(partition_id, &messages, era);
                     self.name_causes(&mut messages).await?;
                     return Ok(messages);
                 }
@@ -152,6 +160,11 @@ impl Reader {
         partition_id: PartitionId,
         offsets: &[Offset],
     ) -> Result<HashMap<Offset, Standing>, ReadError> {
+        let known = self.recent_traces.find(partition_id, offsets, self.store.timelines().era());
+        if offsets.iter().all(|offset| known.contains_key(offset)) {
+            let stored = |(offset, trace_id)| (offset, Standing::Stored(trace_id));
+            return Ok(known.into_iter().map(stored).collect());
+        }
         let mut freshness = Freshness::Remembered;
         loop {
             let catalogue = self.catalogue(partition_id, &mut freshness).await?;
