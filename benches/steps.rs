@@ -148,10 +148,10 @@ impl Worker {
         let publishes =
             vec![StepPublish { topic: topic.into(), messages: vec![Session::message(id as usize)] }];
         self.session
-            .send(&ClientFrame::Transact(Transact { id, step_id: Uuid::now_v7(), acks, publishes }))
+            .feed(&ClientFrame::Transact(Transact { id, step_id: Uuid::now_v7(), acks, publishes }))
             .await?;
         let credit = Credit { subscription, messages: 1, bytes: PAYLOAD_BYTES as u64 + 20 };
-        self.session.send(&ClientFrame::Credit(credit)).await?;
+        self.session.feed(&ClientFrame::Credit(credit)).await?;
         Ok(id)
     }
 

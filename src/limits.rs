@@ -101,6 +101,8 @@ pub const WATCH_MESSAGES_MAX: i64 = 100;
 pub const LINKS_MAX: usize = 16;
 /// Other traces that a trace is shown with, each way.
 pub const TRACE_LINKS_MAX: usize = 1_000;
+/// Blocks of a trace that are read at the same time: half of a small pool, so that others get their connections too.
+pub const TRACE_READS_AT_ONCE: usize = 4;
 /// Hops of one trace that a look-up returns.
 pub const TRACE_HOPS_MAX: usize = 10_000;
 /// Bytes of one trace that a look-up returns, unless a single message is larger.
@@ -223,6 +225,10 @@ pub const CATCH_UP_READS_MAX: usize = 4;
 pub const CATCH_UP_MESSAGES: u32 = 2_000;
 /// Bytes of one such read.
 pub const CATCH_UP_BYTES: u64 = 2 << 20;
+/// Messages that such a read has at least, if they are there: a client that gives credit one by one must not cost a read each.
+pub const CATCH_UP_MESSAGES_MIN: usize = 64;
+/// Bytes of them: with what the encodings add, a lane still keeps them, see [`FETCHED_BYTES_KEPT`].
+pub const CATCH_UP_BYTES_MIN: u64 = 16 << 10;
 /// Settlements of lanes and moves of members at once: half of a small pool, so that a crowd that leaves does not keep those
 /// out who come.
 pub const SETTLEMENTS_MAX: usize = 4;
@@ -234,6 +240,8 @@ pub const EFFECT_RETRY_PAUSE: Duration = Duration::from_millis(500);
 pub const EFFECT_RETRY_PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Pause before a commit or a read of a lane is tried again.
 pub const COMMIT_RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Pause before a commit that carries on what steps have done: they are durable by themselves, and it makes them cheap to find.
+pub const STEP_COMMIT_PAUSE: Duration = Duration::from_millis(500);
 /// Commits of a lane between two cleanings of the older ones.
 pub const COMMITS_PER_THINNING: i64 = 256;
 /// Lanes of one flush: each is one row lock and one row.

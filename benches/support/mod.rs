@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use laneway_client::Admin;
 use laneway_client::wire::{
     BatchOptions, BrokerFrame, ClientFrame, CreditGrant, Hello, NewMessage, Publish, Start, Subprotocol,
@@ -116,10 +116,23 @@ impl Session {
         Ok(self.stream.send(Message::Binary(bytes.into())).await?)
     }
 
+    /// Sends a frame with the next ones, at the latest when there is nothing to read.
+    pub async fn feed(&mut self, frame: &ClientFrame) -> Result<(), Failure> {
+        let bytes = Subprotocol::MessagePack.encode_client(frame);
+        Ok(self.stream.feed(Message::Binary(bytes.into())).await?)
+    }
+
     /// The next frame that is no heartbeat; `None`: a batch, which is taken in.
     pub async fn next(&mut self) -> Result<Option<BrokerFrame>, Failure> {
         loop {
-            let Some(message) = self.stream.next().await else { return Err("the broker has gone".into()) };
+            let message = match self.stream.next().now_or_never() {
+                Some(message) => message,
+                None => {
+                    self.stream.flush().await?;
+                    self.stream.next().await
+                }
+            };
+            let Some(message) = message else { return Err("the broker has gone".into()) };
             let Message::Binary(bytes) = message? else { continue };
             match Subprotocol::MessagePack.decode_broker(&bytes)? {
                 BrokerFrame::Heartbeat => {}

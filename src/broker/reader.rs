@@ -16,16 +16,15 @@ use jiff::Timestamp;
 
 use super::recent_traces::RecentTraces;
 use crate::ids::{Offset, PartitionId, TraceId};
-use crate::limits::{CATALOGUE_PARTITIONS_MAX, SEARCH_MESSAGES_MAX, TRACE_BYTES_MAX, TRACE_HOPS_MAX};
+use crate::limits::{
+    CATALOGUE_PARTITIONS_MAX, SEARCH_MESSAGES_MAX, TRACE_BYTES_MAX, TRACE_HOPS_MAX, TRACE_READS_AT_ONCE,
+};
 pub use crate::store::messages::Matching;
 use crate::store::messages::{Direction, Message, Origin, ReadLimit};
 use crate::store::segments::{Catalogue, Segment};
 use crate::store::timeline::Era;
 use crate::store::traces::{Block, Payloads};
 use crate::store::{Error, Store};
-
-/// Blocks of a trace that are read at the same time.
-const TRACE_READS_AT_ONCE: usize = 4;
 
 /// How long a catalogue is believed.
 const REMEMBERED_FOR: Duration = Duration::from_secs(5);

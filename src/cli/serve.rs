@@ -22,6 +22,7 @@ use crate::broker::{Broker, BrokerSettings, Running};
 use crate::config::{DatabaseChoice, Exposure, LISTEN_DEFAULT, check_listen};
 use crate::limits::{
     BROKER_TTL_MAX, BROKER_TTL_MIN, RETENTION_AGE_MAX, SHUTDOWN_TIMEOUT, TIMES_RETENTION_MIN,
+    TRACE_READS_AT_ONCE,
 };
 use crate::postgres::{PrivatePostgres, Settings, Status, default_data_dir};
 use crate::server;
@@ -199,6 +200,9 @@ async fn start_private(
 async fn prepare(store: &Store) -> Result<(), Failure> {
     store.wait_until_reachable().await?;
     store.migrate().await?;
+    if let Err(error) = store.trace_reads_prepare(TRACE_READS_AT_ONCE).await {
+        tracing::debug!(%error, "the first read of a trace will take longer"); // and finds out itself what is wrong
+    }
     Ok(())
 }
 

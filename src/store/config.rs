@@ -161,16 +161,18 @@ impl Role {
         }
     }
 
-    /// Server settings of a connection in this role: timeouts in milliseconds, and 0 for off.
-    pub(super) fn server_settings(self, settings: &DatabaseSettings) -> Vec<(&'static str, u128)> {
+    /// Server settings of a connection in this role: timeouts in milliseconds, 0 for off, and how to plan.
+    pub(super) fn server_settings(self, settings: &DatabaseSettings) -> Vec<(&'static str, String)> {
         // Every statement of ours has an index. A plan made while a table was small must not scan it when it is large,
         // and the price that scans then have must not switch JIT on.
-        let plans = [("enable_seqscan", 0), ("jit", 0)];
-        let appender_plans = [("enable_bitmapscan", 0)];
-        let mut all = self.timeouts(settings);
-        all.extend(plans);
-        all.extend(appender_plans.into_iter().filter(|_| self == Role::Appender));
-        all
+        let plans = [("enable_seqscan", "0"), ("jit", "0")];
+        // A flush of one message looks cheaper to a planner that sees it than one of unknown size: it would be planned each time,
+        // and planning it takes longer than doing it.
+        let appender_plans = [("enable_bitmapscan", "0"), ("plan_cache_mode", "force_generic_plan")];
+        let appender_plans = appender_plans.into_iter().filter(|_| self == Role::Appender);
+        let timeouts = self.timeouts(settings).into_iter().map(|(name, value)| (name, value.to_string()));
+        let plans = plans.into_iter().chain(appender_plans).map(|(name, value)| (name, value.to_owned()));
+        timeouts.chain(plans).collect()
     }
 
     /// How long a statement in this role may go without an answer; `None`: as long as it takes.

@@ -5,6 +5,7 @@
 //! Locks: lane rows, then partition rows, each by id, waiting. Order: the locks, then `steps_check`, `messages_append` and
 //! `steps_insert`, each with a snapshot that is younger than the locks, in one READ COMMITTED transaction and round trip.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use postgres_types::ToSql;
@@ -113,9 +114,13 @@ pub struct StepColumns<'a> {
     ack_epochs: Vec<i64>,
     ack_from: Vec<i64>,
     ack_to: Vec<i64>,
+    /// Which of the acks ends where, by the place of its lane: what stands together is one row.
+    ack_ends: HashMap<(i32, i64), usize>,
     time_group_ids: Vec<i64>,
     time_partition_ids: Vec<i64>,
     times: TimeColumns,
+    /// The last of the times of each lane, to which the next may belong.
+    time_lasts: HashMap<(i64, i64), (usize, LaneTime)>,
 }
 
 /// Where a message of a step goes.
@@ -151,20 +156,41 @@ impl<'a> StepColumns<'a> {
         let place = self.lanes.place(fence);
         self.lane_places.push(place);
         for (from, to) in ranges {
-            self.ack_group_ids.push(fence.group_id.0);
-            self.ack_partition_ids.push(fence.partition_id.0);
-            self.ack_epochs.push(fence.epoch.0);
-            self.ack_from.push(from.0);
-            self.ack_to.push(to.0);
+            let ack = match self.ack_ends.remove(&(place, from.0)) {
+                Some(ack) => {
+                    self.ack_to[ack] = to.0;
+                    ack
+                }
+                None => {
+                    self.ack_group_ids.push(fence.group_id.0);
+                    self.ack_partition_ids.push(fence.partition_id.0);
+                    self.ack_epochs.push(fence.epoch.0);
+                    self.ack_from.push(from.0);
+                    self.ack_to.push(to.0);
+                    self.ack_to.len() - 1
+                }
+            };
+            self.ack_ends.insert((place, to.0), ack);
         }
     }
 
     /// Adds when that was delivered and acknowledged; `now`: what it is as old as.
     pub fn times(&mut self, fence: &Fence, times: &[LaneTime], now: Instant) {
+        let lane = (fence.group_id.0, fence.partition_id.0);
         for time in times {
-            self.time_group_ids.push(fence.group_id.0);
-            self.time_partition_ids.push(fence.partition_id.0);
+            let last = self.time_lasts.get(&lane).filter(|(_, last)| last.goes_on_with(time)).copied();
+            let place = match last {
+                Some((place, last)) => {
+                    self.times.end_offsets[place] = time.end.0;
+                    self.time_lasts.insert(lane, (place, LaneTime { end: time.end, ..last }));
+                    continue;
+                }
+                None => self.times.end_offsets.len(),
+            };
+            self.time_group_ids.push(lane.0);
+            self.time_partition_ids.push(lane.1);
             self.times.add(time, now);
+            self.time_lasts.insert(lane, (place, *time));
         }
     }
 

@@ -15,7 +15,7 @@ use super::lanes::{Fence, Settlement};
 use super::query::{Query, query};
 use super::{Connection, Store};
 use crate::ids::Offset;
-use crate::limits::TIMES_PAGES_MAX;
+use crate::limits::{ACKED_TOGETHER, DELIVERED_TOGETHER, TIMES_PAGES_MAX};
 
 query!(
     LANE_TIMES_RECORD = "lane_times_record"[
@@ -34,6 +34,16 @@ pub struct LaneTime {
     pub end: Offset,
     pub delivered_at: Instant,
     pub acked_at: Instant,
+}
+
+impl LaneTime {
+    /// Whether another range begins where this one ends, at times that count as the same.
+    pub fn goes_on_with(&self, next: &Self) -> bool {
+        let apart = |one: Instant, other: Instant| one.max(other) - one.min(other);
+        self.end == next.first
+            && apart(self.delivered_at, next.delivered_at) <= DELIVERED_TOGETHER
+            && apart(self.acked_at, next.acked_at) <= ACKED_TOGETHER
+    }
 }
 
 /// Times that are on their way with the commit of this number, and may arrive with it or not.

@@ -2,14 +2,18 @@
 //!
 //! A flush writes one block per partition; the index maps half a trace id to blocks, and the message decides.
 
+use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use serde::Deserialize;
+use uuid::Uuid;
 
-use super::Store;
 use super::error::{Effect, Error};
 use super::messages::{Message, message};
+use super::partitions::PARTITIONS_NAME;
 use super::query::{query, template};
+use super::segments::SEGMENTS_LIST;
 pub use super::times::FailureOutcome;
+use super::{Connection, Store};
 use crate::ids::{DeadLetterId, Offset, PartitionId, SegmentId, TraceId};
 
 query!(TRACE_GROUPS = "trace_groups"[INT8_ARRAY, INT8_ARRAY]);
@@ -73,6 +77,22 @@ pub struct TraceLinks {
 }
 
 impl Store {
+    /// Opens connections of the pool and lets each look for a trace that nobody has, so that whoever is the first to read one waits
+    /// neither for a connection nor for plans and catalogues.
+    pub async fn trace_reads_prepare(&self, connections: usize) -> Result<(), Error> {
+        let nobody = TraceId(Uuid::now_v7());
+        let opened = try_join_all((0..connections).map(|_| self.connection())).await?;
+        let look = async |connection: &Connection| {
+            let none: &Vec<i64> = &Vec::new();
+            connection.query(&TRACE_BLOCKS_FIND, &[&nobody.prefix(), &1_i64], Effect::None).await?;
+            connection.query(&TRACE_GROUPS, &[none, none], Effect::None).await?;
+            connection.query(&SEGMENTS_LIST, &[&0_i64], Effect::None).await?;
+            connection.query(&PARTITIONS_NAME, &[&0_i64], Effect::None).await?;
+            connection.query(&TRACE_LINKS_FIND, &[&nobody.0, &1_i64], Effect::None).await
+        };
+        try_join_all(opened.iter().map(|connection| look(connection))).await.map(drop)
+    }
+
     /// What each group has made of some messages, in their order and by name of the group.
     pub async fn trace_groups(&self, messages: &[(PartitionId, Offset)]) -> Result<Vec<TracedGroup>, Error> {
         let partition_ids: Vec<i64> = messages.iter().map(|(partition_id, _)| partition_id.0).collect();

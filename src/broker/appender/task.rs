@@ -341,8 +341,9 @@ impl Task {
         for found in known {
             tokio::spawn(look_up(self.store.clone(), found));
         }
+        let jitter = rand::rng().random_range(0.5..1.5); // one for all: what was left out together comes back together
         for Taken { partition_id, units } in skipped {
-            self.on_skipped(partition_id, units);
+            self.on_skipped(partition_id, units, jitter);
         }
     }
 
@@ -360,10 +361,10 @@ impl Task {
     }
 
     /// Another broker holds the partition: try again in a moment, and in the end alone.
-    fn on_skipped(&mut self, partition_id: PartitionId, units: Vec<Pending>) {
+    fn on_skipped(&mut self, partition_id: PartitionId, units: Vec<Pending>, jitter: f64) {
         self.put_back(partition_id, units);
         let skips = self.queues.skips(partition_id).min(FLUSH_SKIP_PAUSES_MAX);
-        let pause = FLUSH_SKIP_PAUSE.mul_f64(rand::rng().random_range(0.5..1.5)) * (skips + 1);
+        let pause = FLUSH_SKIP_PAUSE.mul_f64(jitter) * (skips + 1);
         let skips = self.queues.skipped(partition_id, Instant::now() + pause);
         if skips >= FLUSH_SKIPS_MAX && self.alone < FLUSHES_ALONE_MAX {
             let plan = self.queues.take_alone(partition_id);

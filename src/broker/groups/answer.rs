@@ -155,6 +155,7 @@ impl GroupTask {
         if let Some(commit) = held.lane.take_commit() {
             held.committing = true;
             held.committing_at = held.lane.position();
+            held.dirty_by_steps = false;
             let urgency = if held.confirms.is_empty() { Urgency::Later } else { Urgency::Now };
             self.effects.commit(held.fence, commit, urgency);
         }

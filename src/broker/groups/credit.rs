@@ -3,7 +3,7 @@
 //! Every message sent costs one message and its bytes, whatever becomes of it. The last message of a batch may overdraw the
 //! bytes, so that one larger than the whole credit can still be delivered; the client pays it back like any other.
 
-use crate::limits::{CREDIT_BYTES_MAX, CREDIT_MESSAGES_MAX};
+use crate::limits::{CATCH_UP_BYTES_MIN, CATCH_UP_MESSAGES_MIN, CREDIT_BYTES_MAX, CREDIT_MESSAGES_MAX};
 
 /// Messages and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,15 @@ impl Credit {
 pub struct Room {
     pub messages: usize,
     pub bytes: u64,
+}
+
+impl Room {
+    /// What is worth reading for it: the rest waits for the next credit.
+    pub fn with_some_ahead(self) -> Self {
+        let (messages, bytes) =
+            (self.messages.max(CATCH_UP_MESSAGES_MIN), self.bytes.max(CATCH_UP_BYTES_MIN));
+        Self { messages, bytes }
+    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::broker::hot_tail::{Found, HotTails};
 use crate::broker::reader::ReadError;
 use crate::broker::slab::{Piece, Slab};
 use crate::ids::{Epoch, Offset, PartitionId, SessionId};
-use crate::limits::{COMMIT_RETRY_PAUSE, FETCHED_BYTES_KEPT};
+use crate::limits::{COMMIT_RETRY_PAUSE, FETCHED_BYTES_KEPT, STEP_COMMIT_PAUSE};
 use crate::store::messages::Message;
 
 /// Whether a lane has sent a batch, and so may send another.
@@ -140,7 +140,7 @@ impl GroupTask {
                 metrics.catch_up_reads.inc();
                 held.fetching = true;
                 let room = Room { messages: sendable.messages.min(room.messages), bytes: room.bytes };
-                self.effects.fetch(partition_id, held.fence.epoch, sendable.from, room);
+                self.effects.fetch(partition_id, held.fence.epoch, sendable.from, room.with_some_ahead());
                 return Turn::Waits;
             }
         };
@@ -235,7 +235,8 @@ impl GroupTask {
         let Some(held) = self.lanes.get_mut(&partition_id) else { return };
         let max_wait = self.members.get(&held.fence.session_id).map(|member| member.batch.max_wait);
         let short = held.short_since.zip(max_wait).map(|(since, max_wait)| since + max_wait);
-        let commit = (held.lane.is_dirty() && !held.committing).then_some(now + COMMIT_RETRY_PAUSE);
+        let pause = if held.dirty_by_steps { STEP_COMMIT_PAUSE } else { COMMIT_RETRY_PAUSE };
+        let commit = (held.lane.is_dirty() && !held.committing).then_some(now + pause);
         let overdue = held.overdue_at(settings.ack_deadline, now);
         // What is past already waits for something else, and whatever that is, makes the lane try again.
         let future = |moment: Option<Instant>| moment.filter(|moment| *moment > now);

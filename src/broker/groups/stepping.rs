@@ -109,10 +109,11 @@ impl GroupTask {
         let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| held.fence == fence) else { return };
         drop(held.take_reservation(step_id));
         let done = held.lane.done();
+        held.dirty_by_steps |= !held.lane.is_dirty();
         held.lane.on_step(ranges, Instant::now());
         self.surroundings.metrics.acked_messages.inc_by((held.lane.done() - done).max(0) as u64);
         held.landed(&self.surroundings.spans, &self.topic.name, &self.name);
-        self.commit_if_dirty(partition_id);
+        self.set_timer(partition_id);
         self.release_if_drained(partition_id);
         self.pump_lane(partition_id);
     }

@@ -33,6 +33,8 @@ const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(1);
 const CONTENDED_PAUSE_MS: u64 = 10;
 /// How long a flush waits for steps that are on their way.
 const LINGER: Duration = Duration::from_millis(1);
+/// From so many steps in a flush on, the next one waits for half as many: their clients have just been answered.
+const STEPS_IN_STEP_MIN: usize = 8;
 /// A unique violation: another broker has done one of the steps at the same moment.
 const UNIQUE_VIOLATION: &str = "23505";
 
@@ -53,6 +55,8 @@ struct Task {
     retry_at: Instant,
     pause: Duration,
     waiting: VecDeque<Pending>,
+    /// Steps that the next flush should have: about as many as the last one.
+    expected: usize,
     tables: Tables,
     events: mpsc::Sender<Covered>,
     /// Answers about tables still to come.
@@ -70,6 +74,7 @@ pub(super) async fn run(store: Store, mut inbox: Inbox, announcer: Announcer, me
         retry_at: Instant::now(),
         pause: RECONNECT_PAUSE_MIN,
         waiting: VecDeque::new(),
+        expected: 0,
         tables: Tables::default(),
         events,
         awaited: 0,
@@ -112,7 +117,7 @@ impl Task {
     }
 
     /// Takes everything that has come, and waits a moment for what is on its way: what comes together is written together, and a
-    /// step that is alone waits for nobody.
+    /// step that is alone waits for nobody. Where many were written together, their clients come again together, too.
     async fn gather(&mut self, inbox: &mut Inbox) {
         let until = tokio::time::Instant::now() + LINGER;
         loop {
@@ -128,7 +133,7 @@ impl Task {
                 tokio::task::yield_now().await;
                 continue;
             }
-            if inbox.coming.load(Ordering::Relaxed) == 0 {
+            if self.is_enough(inbox.coming.load(Ordering::Relaxed)) {
                 break;
             }
             match tokio::time::timeout_at(until, inbox.requests.recv()).await {
@@ -136,6 +141,11 @@ impl Task {
                 Ok(None) | Err(_) => break,
             }
         }
+    }
+
+    /// Whether a flush need not wait for more. Among many there is always one that is on its way: as many as expected are enough.
+    fn is_enough(&self, coming: usize) -> bool {
+        self.waiting.len() >= self.expected && (self.expected > 0 || coming == 0)
     }
 
     /// Whether something waits that only a moment can help; what waits for tables is helped by an event.
@@ -154,6 +164,7 @@ impl Task {
         if plan.is_empty() {
             return false;
         }
+        self.expected = if plan.steps.len() >= STEPS_IN_STEP_MIN { plan.steps.len() / 2 } else { 0 };
         let mut stack = vec![plan];
         while let Some(plan) = stack.pop() {
             let (outcome, era) = self.flush(&plan).await;
