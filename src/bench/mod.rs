@@ -1,21 +1,35 @@
-//! Measurements that people can repeat: programs, not timed tests. Every figure is a ratio to the raw insert that the same
-//! run measured, because absolute numbers do not travel between machines, nor between two minutes on a busy one.
+//! Measurements that people can repeat: programs, not timed tests. Every figure is a ratio to what the same run measured beside it,
+//! because absolute numbers do not travel between machines, nor between two minutes on a busy one.
 //!
 //! | file | owns |
 //! |---|---|
 //! | `database` | the database under test: given, or a private one in a temporary directory |
 //! | `messages` | the messages that are sent: the same for every measurement |
-//! | `limit` | the raw insert: the denominator |
+//! | `limit`, `rows` | the raw inserts: the denominators |
 //! | `append` | the same messages through the appender, in process |
-//! | `rounds` | alternating, medians, spread, the report |
+//! | `process`, `stage` | broker and worker processes; where a measurement takes place |
+//! | `worker` | what a producer or consumer process does |
+//! | `tally` | what workers have counted: messages and times |
+//! | `measures` | the measurements: alternating rounds |
+//! | `report` | medians, spread, bars |
+//!
+//! Producers, brokers, PostgreSQL and consumers are processes of their own and speak over real sockets, all on this machine.
 
 pub mod append;
 pub mod database;
 pub mod limit;
+pub mod measures;
 mod messages;
-pub mod rounds;
+mod process;
+pub mod report;
+pub mod rows;
+mod stage;
+pub mod tally;
+pub mod worker;
 
 use std::time::Duration;
+
+use database::Database;
 
 /// Why a measurement could not be taken.
 #[derive(Debug, thiserror::Error)]
@@ -34,10 +48,20 @@ pub enum BenchError {
     Postgres(#[from] crate::postgres::Error),
     #[error("the raw insert failed: {0}")]
     Raw(#[from] tokio_postgres::Error),
-    #[error("no temporary directory could be made: {0}")]
+    #[error("a broker does not start: {reason}")]
+    Broker { reason: String },
+    #[error("a broker refused a request of the measurement: {0}")]
+    Admin(#[from] laneway_client::admin::AdminError),
+    #[error("a file or process of the measurement failed: {0}")]
     Io(#[from] std::io::Error),
-    #[error("a producer of the measurement panicked")]
+    #[error("what the measurement reads of its processes cannot be understood: {what}")]
+    Unreadable { what: &'static str },
+    #[error("a worker of the measurement has ended before its time; see what it said above")]
     Panicked,
+    #[error("a worker of the measurement says nothing any more")]
+    Silent,
+    #[error("the consumers did not come to the end of what was published: {missing} messages are missing")]
+    Undrained { missing: u64 },
 }
 
 /// How long to measure.
@@ -51,4 +75,17 @@ impl Schedule {
     fn window(self) -> Duration {
         Duration::from_secs(u64::from(self.seconds))
     }
+}
+
+/// What is told about each step, for a progress display.
+pub trait Progress: Send + std::fmt::Debug {
+    fn step(&mut self, name: &str, done: u32, of: u32);
+}
+
+/// Tells nobody.
+#[derive(Debug)]
+struct Silent;
+
+impl Progress for Silent {
+    fn step(&mut self, _name: &str, _done: u32, _of: u32) {}
 }

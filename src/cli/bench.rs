@@ -1,13 +1,18 @@
 //! `laneway bench`: measures this machine.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 
+use super::access::print_table;
 use super::signals::Signals;
 use super::{Failure, print_json};
-use crate::bench::Schedule;
 use crate::bench::database::Database;
-use crate::bench::rounds::{self, Figures, Progress};
+use crate::bench::measures::{Course, delivery, publishing, raw, room, singles};
+use crate::bench::report::{Bar as Threshold, Figures, Report, Verdict};
+use crate::bench::{BenchError, Progress, Schedule, worker};
 use crate::cli::output::println;
 
 #[derive(Debug, Args)]
@@ -28,8 +33,12 @@ pub(super) struct Bench {
     what: What,
 }
 
-#[derive(Debug, Clone, Copy, Subcommand)]
-#[command(after_help = "Examples:\n  laneway bench append\n  laneway bench limit --rounds 5 --json")]
+#[derive(Debug, Clone, Subcommand)]
+#[command(
+    after_help = "Examples:\n  laneway bench e2e\n  laneway bench all --json > bench.json\n  laneway bench limit --rounds 5\n\n\
+    Producers, broker, PostgreSQL and consumers are processes of their own on this machine, with everything at its defaults.\n\
+    Figures are ratios to what the same run measured in between; absolute numbers do not travel."
+)]
 enum What {
     /// The raw insert: two connections, 500 rows a statement, one plain table each
     #[command(after_help = "Example:\n  laneway bench limit --rounds 5 --json")]
@@ -37,61 +46,231 @@ enum What {
     /// The same messages through the appender, in process, against the raw insert
     #[command(after_help = "Example:\n  laneway bench append --url postgresql://laneway@db.internal/scratch")]
     Append,
+    /// Publishes at full rate: 2 producers, frames of 100 messages, up to 32 in flight
+    #[command(after_help = "Example:\n  laneway bench publish --rounds 5")]
+    Publish,
+    /// Published, delivered to one group of two consumers, ack committed
+    #[command(after_help = "Example:\n  laneway bench e2e --json")]
+    E2e,
+    /// The same with ten groups: deliveries whose acks are committed
+    #[command(after_help = "Example:\n  laneway bench fanout")]
+    Fanout,
+    /// 64 producers, one message at a time, each waiting for its answer
+    #[command(after_help = "Example:\n  laneway bench singles")]
+    Singles,
+    /// Publish to delivery at an offered rate of single messages
+    #[command(after_help = "Example:\n  laneway bench latency --rate 10000 --json")]
+    Latency {
+        /// Messages per second that are offered
+        #[arg(long, default_value_t = singles::RATE_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        rate: u32,
+    },
+    /// A new group a million messages behind
+    #[command(after_help = "Example:\n  laneway bench catchup")]
+    Catchup,
+    /// Sessions that do nothing: memory, processor, commits
+    #[command(after_help = "Example:\n  laneway bench idle --sessions 10000 --rest 60")]
+    Idle {
+        /// Sessions, in 100 groups of one topic
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=15_000))]
+        sessions: u32,
+        /// Seconds to rest before memory is looked at
+        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3_600))]
+        rest: u32,
+    },
+    /// A topic that stores many messages against one that stores none
+    #[command(after_help = "Example:\n  laneway bench growth --messages 10000000")]
+    Growth {
+        /// Messages to store first
+        #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
+        messages: u64,
+    },
+    /// Publishes over 1,000 partitions against 8
+    #[command(after_help = "Example:\n  laneway bench partitions")]
+    Partitions,
+    /// Publishes by three brokers to the same 8 partitions against one
+    #[command(after_help = "Example:\n  laneway bench brokers")]
+    Brokers,
+    /// Publishes while retention and vacuum run, against neither
+    #[command(after_help = "Example:\n  laneway bench retention")]
+    Retention,
+    /// Broker memory at full rate with one consumer ten times slower than the rest
+    #[command(after_help = "Example:\n  laneway bench memory --minutes 10")]
+    Memory {
+        /// Minutes at full rate
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=600))]
+        minutes: u32,
+    },
+    /// Everything, and a table of what is met
+    #[command(after_help = "Example:\n  laneway bench all --json > bench.json")]
+    All,
+    /// A process of a measurement
+    #[command(hide = true)]
+    Worker { post: String },
+}
+
+impl What {
+    /// Everything that has a bar.
+    fn all() -> Vec<Self> {
+        let (rate, sessions, rest) = (singles::RATE_DEFAULT, 10_000, 60);
+        vec![
+            Self::Append,
+            Self::Publish,
+            Self::E2e,
+            Self::Fanout,
+            Self::Singles,
+            Self::Latency { rate },
+            Self::Catchup,
+            Self::Partitions,
+            Self::Brokers,
+            Self::Growth { messages: 10_000_000 },
+            Self::Idle { sessions, rest },
+            Self::Memory { minutes: 10 },
+            Self::Retention,
+        ]
+    }
+
+    async fn measure(&self, database: &Database, course: Course<'_>) -> Result<Report, BenchError> {
+        match self {
+            Self::Limit => raw::limit_only(database, course).await,
+            Self::Append => raw::append(database, course).await,
+            Self::Publish => publishing::publish(database, course).await,
+            Self::E2e => delivery::end_to_end(database, course).await,
+            Self::Fanout => delivery::fan_out(database, course).await,
+            Self::Singles => singles::singles(database, course).await,
+            Self::Latency { rate } => singles::latency(database, *rate, course).await,
+            Self::Catchup => delivery::catch_up(database, course).await,
+            Self::Idle { sessions, rest } => {
+                let rest = Duration::from_secs(u64::from(*rest));
+                room::idle(database, *sessions as usize, rest, course).await
+            }
+            Self::Growth { messages } => room::growth(database, *messages, course).await,
+            Self::Partitions => publishing::partitions(database, course).await,
+            Self::Brokers => publishing::brokers(database, course).await,
+            Self::Retention => publishing::retention(database, course).await,
+            Self::Memory { minutes } => {
+                room::memory(database, Duration::from_secs(60 * u64::from(*minutes)), course).await
+            }
+            Self::All | Self::Worker { .. } => Err(BenchError::Unreadable { what: "measurement" }),
+        }
+    }
+}
+
+/// What `bench all` prints as JSON.
+#[derive(Debug, Serialize)]
+struct Everything {
+    benches: Vec<Report>,
 }
 
 impl Bench {
     pub(super) async fn run(self) -> Result<(), Failure> {
+        if let What::Worker { post } = &self.what {
+            return worker::run(serde_json::from_str(post)?).await;
+        }
+        let wanted = match &self.what {
+            What::All => What::all(),
+            one => vec![one.clone()],
+        };
         let signals = Signals::watch()?;
-        let database = Database::open(self.url.clone()).await?;
-        let result = signals.unless(self.measure(&database)).await;
-        database.close().await?; // also after a failure or Ctrl-C: no server of ours stays behind
-        result.unwrap_or_else(|| Err("interrupted".into()))
+        let mut reports = Vec::new();
+        for what in wanted {
+            let database = Database::open(self.url.clone()).await?; // each begins with an empty one
+            let result = signals.unless(self.measure(&what, &database)).await;
+            database.close().await?; // also after a failure or Ctrl-C: no server of ours stays behind
+            let report = result.unwrap_or_else(|| Err("interrupted".into()))?;
+            if !self.json {
+                print(&report);
+            }
+            reports.push(report);
+        }
+        self.conclude(reports)
     }
 
-    async fn measure(&self, database: &Database) -> Result<(), Failure> {
+    fn conclude(&self, mut reports: Vec<Report>) -> Result<(), Failure> {
+        match (&self.what, self.json) {
+            (What::All, true) => print_json(&Everything { benches: reports }),
+            (What::All, false) => {
+                println!();
+                print_verdicts(reports.iter().flat_map(|report| &report.verdicts));
+                Ok(())
+            }
+            (_, true) => match reports.pop() {
+                Some(report) => print_json(&report),
+                None => Ok(()),
+            },
+            (_, false) => Ok(()),
+        }
+    }
+
+    async fn measure(&self, what: &What, database: &Database) -> Result<Report, Failure> {
         let schedule = Schedule { rounds: self.rounds, seconds: self.seconds };
         let mut bar = Bar::new(self.seconds);
-        let report = match self.what {
-            What::Limit => limit(database, schedule, &mut bar, self.json).await,
-            What::Append => append(database, schedule, &mut bar, self.json).await,
-        };
+        let report = what.measure(database, Course::new(schedule, &mut bar)).await;
         bar.0.finish_and_clear();
-        report
+        Ok(report?)
     }
 }
 
-async fn limit(database: &Database, schedule: Schedule, bar: &mut Bar, json: bool) -> Result<(), Failure> {
-    let report = rounds::limit_only(database, schedule, bar).await?;
-    if json {
-        return print_json(&report);
-    }
-    line("limit", &report.limits, "messages/s");
-    Ok(())
-}
-
-async fn append(database: &Database, schedule: Schedule, bar: &mut Bar, json: bool) -> Result<(), Failure> {
-    let report = rounds::append(database, schedule, bar).await?;
-    if json {
-        return print_json(&report);
-    }
+fn print(report: &Report) {
     let environment = &report.environment;
     println!(
-        "PostgreSQL {}, {} cores, laneway {}",
-        environment.postgres, environment.cores, environment.laneway
+        "{}: PostgreSQL {}, {} cores, laneway {}, {} rounds of {} s",
+        report.bench,
+        environment.postgres,
+        environment.cores,
+        environment.laneway,
+        environment.rounds,
+        environment.seconds
     );
-    line("limit", &report.limits, "messages/s");
-    line("append", &report.rates, "messages/s");
-    line("ratio", &report.ratios, "× limit");
-    Ok(())
+    line("against", report.limits.as_ref(), report.against);
+    line("measured", report.rates.as_ref(), "per second");
+    line("ratio", report.ratios.as_ref(), "");
+    if let (Some(of), Some(p50), Some(p99), Some(p999)) =
+        (report.latency_of, report.p50_us, report.p99_us, report.p999_us)
+    {
+        println!("{:>9}  p50 {p50} µs, p99 {p99} µs, p99.9 {p999} µs: {of}", "latency");
+    }
+    if let Some(commits) = report.commits_per_message {
+        println!("{:>9}  {commits:.4} per message", "commits");
+    }
+    if let Some(mb) = report.rss_mb {
+        println!("{:>9}  {mb:.0} MB in the broker at most", "memory");
+    }
+    print_verdicts(report.verdicts.iter());
 }
 
-fn line(name: &str, figures: &Figures, unit: &str) {
-    let show = |value: f64| if value < 100.0 { format!("{value:.2}") } else { format!("{value:.0}") };
+fn line(name: &str, figures: Option<&Figures>, unit: &str) {
+    let Some(figures) = figures else { return };
     let (median, min, max) = (show(figures.median), show(figures.min), show(figures.max));
-    println!("{name:>8}  {median:>10} {unit}  (from {min} to {max} in {} rounds)", figures.rounds.len());
+    println!("{name:>9}  {median:>10} (from {min} to {max}) {unit}");
+}
+
+fn show(value: f64) -> String {
+    match value.abs() {
+        ..0.1 => format!("{value:.4}"),
+        0.1..100.0 => format!("{value:.2}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+fn print_verdicts<'a>(verdicts: impl Iterator<Item = &'a Verdict>) {
+    let rows: Vec<[String; 4]> = verdicts.map(row).collect();
+    if !rows.is_empty() {
+        print_table(["WHAT", "MEASURED", "BAR", "MET"], rows);
+    }
+}
+
+fn row(verdict: &Verdict) -> [String; 4] {
+    let bar = match verdict.bar {
+        Threshold::AtLeast(bar) => format!("at least {bar}"),
+        Threshold::AtMost(bar) => format!("at most {bar}"),
+    };
+    let met = if verdict.met { "yes" } else { "NO" };
+    [verdict.what.to_owned(), format!("{} {}", show(verdict.figure), verdict.unit), bar, met.to_owned()]
 }
 
 /// A bar on a terminal, nothing elsewhere.
+#[derive(Debug)]
 struct Bar(ProgressBar);
 
 impl Bar {

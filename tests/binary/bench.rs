@@ -33,6 +33,53 @@ async fn heavy_append_is_measured_against_the_limit_of_a_given_database() {
     assert_eq!(database.number(left).await, 0, "the tables of the limit are gone");
 }
 
+/// One short round of a measurement that starts everything itself: brokers, producers and consumers as processes.
+async fn measured(what: &[&str]) -> Value {
+    let temp = directory();
+    let said = run_command(&mut private(temp.path(), &[what, SHORT.as_slice()].concat())).await;
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{what:?}");
+    assert_nothing_left(temp.path());
+    serde_json::from_str(&said.stdout).expect("one document")
+}
+
+#[tokio::test]
+async fn heavy_publishes_deliveries_and_steps_of_a_flood_are_counted_when_they_are_committed() {
+    for what in ["publish", "e2e", "fanout"] {
+        let document = measured(&[what]).await;
+        let (limit, rate, ratio) =
+            (positive(&document, "limit"), positive(&document, "rate"), positive(&document, "ratio"));
+        assert!((rate / limit - ratio).abs() < 0.001, "{what}: one round: {rate} / {limit} is {ratio}");
+        assert!(positive(&document, "commits_per_message") < 0.5, "{what}: many messages share a commit");
+        positive(&document, "rss_mb");
+        let verdict = &document["verdicts"][0];
+        assert_eq!(verdict["met"].as_bool(), Some(ratio >= verdict["bar"]["at_least"].as_f64().unwrap()));
+    }
+}
+
+#[tokio::test]
+async fn heavy_single_messages_have_times_and_an_offered_rate_is_kept() {
+    let singles = measured(&["singles"]).await;
+    assert!(positive(&singles, "p50_us") <= positive(&singles, "p999_us"));
+    let latency = measured(&["latency", "--rate", "200"]).await;
+    let rate = positive(&latency, "rate");
+    assert!((150.0..=250.0).contains(&rate), "200 a second were offered, {rate} came");
+    assert!(positive(&latency, "p50_us") <= positive(&latency, "p99_us"));
+}
+
+#[tokio::test]
+async fn heavy_idle_sessions_and_brokers_beside_each_other_are_measured_too() {
+    let idle = measured(&["idle", "--sessions", "200", "--rest", "1"]).await;
+    let names: Vec<&str> = idle["verdicts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|verdict| verdict["what"].as_str().unwrap())
+        .collect();
+    assert_eq!(names.len(), 3, "memory, time of a core, commits: {names:?}");
+    let brokers = measured(&["brokers"]).await;
+    positive(&brokers, "ratio");
+}
+
 #[tokio::test]
 async fn a_database_that_is_away_fails_the_measurement_with_a_sentence() {
     let said = run(&["bench", "limit", "--url", "postgresql://u:s3cret@127.0.0.1:port/x", "--json"]).await;
@@ -44,7 +91,7 @@ async fn a_database_that_is_away_fails_the_measurement_with_a_sentence() {
 /// A bench on a PostgreSQL of its own, below a directory.
 fn private(temp: &Path, args: &[&str]) -> Command {
     let mut command = laneway();
-    command.args(["bench", "limit"]).args(args).env("TMPDIR", temp);
+    command.arg("bench").args(args).env("TMPDIR", temp);
     if let Some(bin_dir) = source::bin_dir() {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let paths = std::iter::once(bin_dir).chain(std::env::split_paths(&path));
@@ -62,7 +109,7 @@ fn assert_nothing_left(temp: &Path) {
 #[tokio::test]
 async fn heavy_the_limit_is_measured_on_a_postgres_of_its_own_that_leaves_nothing() {
     let temp = directory();
-    let said = run_command(&mut private(temp.path(), &SHORT)).await;
+    let said = run_command(&mut private(temp.path(), &[&["limit"], SHORT.as_slice()].concat())).await;
     assert_eq!((said.code, said.stderr.as_str()), (0, ""));
     let document: Value = serde_json::from_str(&said.stdout).expect("one document");
     positive(&document, "limit");
@@ -73,10 +120,10 @@ async fn heavy_the_limit_is_measured_on_a_postgres_of_its_own_that_leaves_nothin
 #[tokio::test]
 async fn heavy_a_measurement_that_is_interrupted_leaves_nothing() {
     let temp = directory();
-    let mut bench = private(temp.path(), &["--seconds", "600"]);
+    let mut bench = private(temp.path(), &["e2e", "--seconds", "600"]);
     let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait::until("its PostgreSQL to run", async || {
-        processes_of(temp.path()).iter().any(|line| line.contains("postgres"))
+    wait::until("its broker to run", async || {
+        processes_of(temp.path()).iter().any(|line| line.contains("serve"))
     })
     .await;
     kill(Pid::from_raw(bench.id().unwrap() as i32), Signal::SIGINT).unwrap();

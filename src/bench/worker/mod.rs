@@ -1,0 +1,175 @@
+//! A worker: one process of a measurement. It connects, says so, and works through each round that it is told of.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `mod` | the loop: one JSON document per line in, one out |
+//! | `session` | a connection that speaks the protocol |
+//! | `produce` | frames of many messages, several in flight |
+//! | `singles` | many producers, each with one message at a time |
+//! | `pace` | single messages at an offered rate, whatever the answers do |
+//! | `consume` | members of groups that acknowledge what they are given, and count what is committed |
+//! | `idle` | sessions that do nothing |
+//!
+//! Standard input ends: the worker ends. So nothing stays behind, however the measurement ends.
+
+mod consume;
+mod idle;
+mod pace;
+mod produce;
+mod session;
+mod singles;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use super::tally::Tally;
+
+/// Why a worker cannot go on, as one sentence.
+pub type WorkerError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a worker is for, as its one argument says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Post {
+    /// Brokers, by turns where there are several connections.
+    pub brokers: Vec<SocketAddr>,
+    pub topic: String,
+    pub job: Job,
+}
+
+impl Post {
+    /// The broker of a connection.
+    fn broker(&self, connection: usize) -> SocketAddr {
+        self.brokers[connection % self.brokers.len()]
+    }
+}
+
+/// What it does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Job {
+    /// Frames of many messages, several in flight, as fast as they are answered.
+    Produce { partitions: u32, frame_messages: usize, frames_in_flight: usize },
+    /// Producers that send one message and wait for its answer.
+    Singles { producers: usize },
+    /// Single messages at a rate, on some connections, whether answers come or not.
+    Pace { connections: usize, rate: u32 },
+    /// One member of each group; a new group begins with the oldest message, or with what is yet to come.
+    Consume { groups: Vec<String>, speed: Speed, newest: bool },
+    /// So many members in all, over the groups by turns, without any message.
+    Idle { groups: Vec<String>, sessions: usize },
+}
+
+/// How fast a consumer works.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub enum Speed {
+    /// As fast as it goes.
+    Full,
+    /// At most so many messages a second.
+    Slow { rate: u32 },
+}
+
+/// One round: what is counted is what happens in the window, after the warm-up.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Round {
+    pub warm_up_ms: u64,
+    pub window_ms: u64,
+    /// With it, a producer stops for good after so many messages, whatever the time.
+    pub messages_max: Option<u64>,
+}
+
+/// The window of a round that has begun.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    from: Instant,
+    to: Instant,
+}
+
+impl Window {
+    fn of(round: Round) -> Self {
+        let from = Instant::now() + Duration::from_millis(round.warm_up_ms);
+        Self { from, to: from + Duration::from_millis(round.window_ms) }
+    }
+
+    fn contains(self, at: Instant) -> bool {
+        self.from <= at && at < self.to
+    }
+}
+
+/// Rounds as they come in.
+struct Rounds(mpsc::Receiver<std::io::Result<String>>);
+
+impl Rounds {
+    /// Reads standard input on a thread of its own, which ends with the process.
+    fn read() -> Self {
+        let (sender, lines) = mpsc::channel(1);
+        std::thread::spawn(move || {
+            let lines = std::io::stdin().lines();
+            lines.map(|line| sender.blocking_send(line)).take_while(Result::is_ok).for_each(drop);
+        });
+        Self(lines)
+    }
+
+    /// The next round; `None`: that was all. Cancel safety: safe, no round is lost.
+    async fn next(&mut self) -> Result<Option<Round>, WorkerError> {
+        match self.0.recv().await {
+            Some(line) => Ok(Some(serde_json::from_str(&line?)?)),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Says something to whoever measures.
+fn say(what: &impl Serialize) -> Result<(), WorkerError> {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, what)?;
+    out.write_all(b"\n")?;
+    Ok(out.flush()?)
+}
+
+/// Works until there are no more rounds.
+pub async fn run(post: Post) -> Result<(), WorkerError> {
+    let mut rounds = Rounds::read();
+    match &post.job {
+        Job::Produce { .. } | Job::Singles { .. } | Job::Pace { .. } => {
+            let mut load = Load::open(&post).await?;
+            say(&Tally::default())?; // it is ready
+            while let Some(round) = rounds.next().await? {
+                say(&load.work(round).await?)?;
+            }
+            Ok(())
+        }
+        Job::Consume { .. } => consume::run(&post, rounds).await,
+        Job::Idle { groups, sessions } => idle::run(&post, groups, *sessions, rounds).await,
+    }
+}
+
+/// What publishes.
+enum Load {
+    Produce(produce::Producer),
+    Singles(singles::Singles),
+    Pace(pace::Pace),
+}
+
+impl Load {
+    async fn open(post: &Post) -> Result<Self, WorkerError> {
+        Ok(match post.job {
+            Job::Produce { partitions, frame_messages, frames_in_flight } => Self::Produce(
+                produce::Producer::open(post, partitions, frame_messages, frames_in_flight).await?,
+            ),
+            Job::Singles { producers } => Self::Singles(singles::Singles::open(post, producers).await?),
+            Job::Pace { connections, rate } => Self::Pace(pace::Pace::open(post, connections, rate).await?),
+            Job::Consume { .. } | Job::Idle { .. } => return Err("this job publishes nothing".into()),
+        })
+    }
+
+    async fn work(&mut self, round: Round) -> Result<Tally, WorkerError> {
+        match self {
+            Self::Produce(producer) => producer.work(round).await,
+            Self::Singles(singles) => singles.work(round).await,
+            Self::Pace(pace) => pace.work(round).await,
+        }
+    }
+}

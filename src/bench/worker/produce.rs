@@ -1,0 +1,121 @@
+//! Frames of many messages, several in flight, as fast as they are answered. Every message has a key and a trace id of its own and
+//! goes where its key sends it; the producer numbers what it sends, so that the broker deduplicates.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use futures_util::SinkExt as _;
+use laneway_client::routing::partition_of;
+use laneway_client::wire::{BrokerFrame, ClientFrame, NewMessage, Publish};
+use uuid::Uuid;
+
+use super::session::{self, Receiver, Sender, Traffic, encoded};
+use super::{Post, Round, Window, WorkerError};
+use crate::bench::messages::Supply;
+use crate::bench::tally::{Latencies, Tally};
+
+/// See the module.
+pub(super) struct Producer {
+    topic: String,
+    frame_messages: usize,
+    frames_in_flight: usize,
+    sender: Sender,
+    receiver: Receiver,
+    producer_id: Uuid,
+    /// The next number of each partition.
+    sequences: Vec<i64>,
+    supply: Supply,
+    next_id: u64,
+    /// Unanswered frames, oldest first: answers may come in any order, so by id.
+    in_flight: VecDeque<(u64, Instant)>,
+    ever: u64,
+}
+
+impl Producer {
+    pub async fn open(
+        post: &Post,
+        partitions: u32,
+        frame_messages: usize,
+        frames_in_flight: usize,
+    ) -> Result<Self, WorkerError> {
+        let (sender, receiver) = session::open(post.broker(0), Traffic::Heavy).await?;
+        Ok(Self {
+            topic: post.topic.clone(),
+            frame_messages,
+            frames_in_flight,
+            sender,
+            receiver,
+            producer_id: Uuid::new_v4(),
+            sequences: vec![0; partitions as usize],
+            supply: Supply::new(),
+            next_id: 0,
+            in_flight: VecDeque::new(),
+            ever: 0,
+        })
+    }
+
+    /// Publishes until the window is over, and waits for every answer.
+    pub async fn work(&mut self, round: Round) -> Result<Tally, WorkerError> {
+        let window = Window::of(round);
+        let most = round.messages_max.unwrap_or(u64::MAX);
+        let (mut counted, mut latencies, mut sent) = (0, Latencies::new(), 0);
+        loop {
+            let mut fed = false;
+            while self.in_flight.len() < self.frames_in_flight && sent < most && Instant::now() < window.to {
+                let frame = self.frame();
+                self.sender.feed(frame).await?;
+                sent += self.frame_messages as u64;
+                fed = true;
+            }
+            if fed {
+                self.sender.flush().await?;
+            }
+            if self.in_flight.is_empty() {
+                break;
+            }
+            let mut frame = Some(self.receiver.next().await?);
+            while let Some(BrokerFrame::Published(published)) = frame {
+                let now = Instant::now();
+                let place = self.in_flight.iter().position(|(id, _)| *id == published.id);
+                let (_, since) =
+                    place.and_then(|place| self.in_flight.remove(place)).ok_or("an answer to nothing")?;
+                self.ever += self.frame_messages as u64;
+                if window.contains(now) {
+                    counted += self.frame_messages as u64;
+                    latencies.record(now - since);
+                }
+                frame = self.receiver.ready()?;
+            }
+        }
+        let over = Instant::now().min(window.to);
+        let seconds = over.saturating_duration_since(window.from).as_secs_f64();
+        Ok(Tally { messages: counted, seconds, ever: self.ever, latencies: latencies.counted() })
+    }
+
+    fn frame(&mut self) -> tokio_tungstenite::tungstenite::Message {
+        self.next_id += 1;
+        self.in_flight.push_back((self.next_id, Instant::now()));
+        let messages = (0..self.frame_messages).map(|_| self.message()).collect();
+        let publish = Publish {
+            id: self.next_id,
+            topic: self.topic.clone(),
+            producer_id: Some(self.producer_id),
+            messages,
+        };
+        encoded(&ClientFrame::Publish(publish))
+    }
+
+    fn message(&mut self) -> NewMessage {
+        let (payload, key) = self.supply.draw();
+        let home = partition_of(&key, self.sequences.len() as u32);
+        let sequence = self.sequences[home as usize];
+        self.sequences[home as usize] += 1;
+        NewMessage {
+            key: Some(key),
+            payload,
+            trace_id: Some(Uuid::now_v7()),
+            sequence: Some(sequence),
+            ..NewMessage::default()
+        }
+    }
+}
