@@ -225,7 +225,9 @@ pub const CATCH_UP_READS_MAX: usize = 4;
 pub const CATCH_UP_MESSAGES: u32 = 2_000;
 /// Bytes of one such read.
 pub const CATCH_UP_BYTES: u64 = 2 << 20;
-/// Messages that such a read has at least, if they are there: a client that gives credit one by one must not cost a read each.
+/// Reads of a lane that follow each other within this time read ahead: its client is at work, and comes again for the rest.
+pub const CATCH_UP_IN_A_ROW: Duration = Duration::from_millis(100);
+/// Messages that such a read ahead has at least, if they are there: a client that gives credit one by one must not cost a read each.
 pub const CATCH_UP_MESSAGES_MIN: usize = 64;
 /// Bytes of them: with what the encodings add, a lane still keeps them, see [`FETCHED_BYTES_KEPT`].
 pub const CATCH_UP_BYTES_MIN: u64 = 16 << 10;

@@ -406,3 +406,38 @@ impl Store {
         Ok(gone)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::ids::SessionId;
+
+    fn fence(partition: i64) -> Fence {
+        let (group_id, partition_id) = (GroupId(1), PartitionId(partition));
+        Fence { group_id, partition_id, epoch: Epoch(1), session_id: SessionId(Uuid::nil()) }
+    }
+
+    #[test]
+    fn neighbours_of_one_lane_are_one_row_and_others_are_not() {
+        let now = Instant::now() + Duration::from_secs(60);
+        let time = |first: i64, acked_after_ms| LaneTime {
+            first: Offset(first),
+            end: Offset(first + 1),
+            delivered_at: now - Duration::from_secs(50),
+            acked_at: now - Duration::from_secs(40) + Duration::from_millis(acked_after_ms),
+        };
+        let mut columns = StepColumns::default();
+        // The third is of another lane, the fourth leaves one out, the fifth was acknowledged much later.
+        for (partition, offset, after_ms) in [(7, 10, 0), (7, 11, 9), (8, 12, 9), (7, 13, 9), (7, 14, 500)] {
+            columns.ack(&fence(partition), &[(Offset(offset), Offset(offset + 1))]);
+            columns.times(&fence(partition), &[time(offset, after_ms)], now);
+        }
+        assert_eq!(columns.ack_partition_ids, [7, 8, 7]);
+        assert_eq!((columns.ack_from, columns.ack_to), (vec![10, 12, 13], vec![12, 13, 15]));
+        assert_eq!(columns.time_partition_ids, [7, 8, 7, 7]);
+        assert_eq!(columns.times.first_offsets, [10, 12, 13, 14]);
+        assert_eq!(columns.times.end_offsets, [12, 13, 14, 15]);
+    }
+}

@@ -81,6 +81,7 @@ impl Store {
     /// neither for a connection nor for plans and catalogues.
     pub async fn trace_reads_prepare(&self, connections: usize) -> Result<(), Error> {
         let nobody = TraceId(Uuid::now_v7());
+        let connections = connections.min(self.settings().pool_size as usize);
         let opened = try_join_all((0..connections).map(|_| self.connection())).await?;
         let look = async |connection: &Connection| {
             let none: &Vec<i64> = &Vec::new();

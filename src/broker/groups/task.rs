@@ -112,6 +112,8 @@ pub(super) struct Held {
     pub durable: (Offset, Ranges),
     /// The same of the commit that is on its way.
     pub committing_at: (Offset, Ranges),
+    /// When it was read for last, behind the hot tail.
+    pub fetched_at: Option<Instant>,
     /// Whether all that is not committed yet came with steps, which are durable without it.
     pub dirty_by_steps: bool,
     /// To be released as soon as what is being written down is written.
@@ -147,6 +149,7 @@ impl Held {
             confirms: Vec::new(),
             durable: lane.position(),
             committing_at: lane.position(),
+            fetched_at: None,
             dirty_by_steps: false,
             release_later: None,
             told_gaps: false,
