@@ -18,7 +18,7 @@ use crate::broker::hot_tail::{Found, HotTails};
 use crate::broker::reader::ReadError;
 use crate::broker::slab::{Piece, Slab};
 use crate::ids::{Epoch, Offset, PartitionId, SessionId};
-use crate::limits::{CATCH_UP_IN_A_ROW, COMMIT_RETRY_PAUSE, FETCHED_BYTES_KEPT, STEP_COMMIT_PAUSE};
+use crate::limits::{COMMIT_RETRY_PAUSE, FETCHED_BYTES_KEPT, STEP_COMMIT_PAUSE};
 use crate::store::messages::Message;
 
 /// Whether a lane has sent a batch, and so may send another.
@@ -140,9 +140,7 @@ impl GroupTask {
                 metrics.catch_up_reads.inc();
                 held.fetching = true;
                 let room = Room { messages: sendable.messages.min(room.messages), bytes: room.bytes };
-                let before = held.fetched_at.replace(now);
-                let in_a_row = before.is_some_and(|before| now - before <= CATCH_UP_IN_A_ROW);
-                let room = if in_a_row { room.with_some_ahead() } else { room };
+                let room = held.room_to_read(room, now);
                 self.effects.fetch(partition_id, held.fence.epoch, sendable.from, room);
                 return Turn::Waits;
             }

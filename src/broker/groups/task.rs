@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use rand::Rng as _;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
+use super::credit::Room;
 use super::effects::{Effects, Event, Pauses};
 use super::flights::Flights;
 use super::lane::{Gate, Lane};
@@ -23,7 +24,9 @@ use crate::broker::hot_tail::Wake;
 use crate::broker::outbox::{Outbox, Refund, WriteLog};
 use crate::broker::slab::Slab;
 use crate::ids::{BrokerId, GroupId, Offset, PartitionId, SessionId};
-use crate::limits::{ASSIGN_PAUSE, GROUP_EVENTS_MAX, GROUP_TURN_REQUESTS, RECONCILE_INTERVAL};
+use crate::limits::{
+    ASSIGN_PAUSE, CATCH_UP_IN_A_ROW, GROUP_EVENTS_MAX, GROUP_TURN_REQUESTS, RECONCILE_INTERVAL,
+};
 use crate::store::groups::Group;
 use crate::store::lanes::{Fence, Release};
 use crate::store::listen::Hint;
@@ -160,6 +163,15 @@ impl Held {
             timer: None,
             flights: Flights::default(),
             lane,
+        }
+    }
+
+    /// What to read for it now: some ahead, if its client comes again and again.
+    pub fn room_to_read(&mut self, room: Room, now: Instant) -> Room {
+        let before = self.fetched_at.replace(now);
+        match before.is_some_and(|before| now - before <= CATCH_UP_IN_A_ROW) {
+            true => room.with_some_ahead(),
+            false => room,
         }
     }
 
