@@ -68,6 +68,11 @@ pub struct Room {
 }
 
 impl Room {
+    /// For so many messages at most.
+    pub fn with_messages(self, messages: usize) -> Self {
+        Self { messages: self.messages.min(messages), ..self }
+    }
+
     /// What is worth reading for it: the rest waits for the next credit.
     pub fn with_some_ahead(self) -> Self {
         let (messages, bytes) =

@@ -10,7 +10,6 @@ use laneway_client::ErrorCode;
 use laneway_client::wire::record::BatchHeader;
 use laneway_client::wire::{BrokerFrame, ErrorFrame};
 
-use super::credit::Room;
 use super::lane::Sendable;
 use super::ranges::Ranges;
 use super::task::{GroupTask, Held, Look};
@@ -139,8 +138,7 @@ impl GroupTask {
             Source::Behind => {
                 metrics.catch_up_reads.inc();
                 held.fetching = true;
-                let room = Room { messages: sendable.messages.min(room.messages), bytes: room.bytes };
-                let room = held.room_to_read(room, now);
+                let room = held.room_to_read(room.with_messages(sendable.messages), now);
                 self.effects.fetch(partition_id, held.fence.epoch, sendable.from, room);
                 return Turn::Waits;
             }
