@@ -1,4 +1,6 @@
-//! Sessions that are members of a group and do nothing.
+//! Sessions that are members of a group and do nothing but say that they are there.
+
+use std::time::Duration;
 
 use futures_util::SinkExt as _;
 use laneway_client::wire::{BrokerFrame, ClientFrame, CreditGrant, Start, Subscribe};
@@ -9,6 +11,10 @@ use crate::bench::tally::Tally;
 
 /// Sessions that come at the same time.
 const AT_ONCE: usize = 32;
+/// How often each says that it is there; the default heartbeat is 20 s.
+const BEAT: Duration = Duration::from_secs(15);
+/// They take turns in so many parts of that time.
+const BEATS: usize = 100;
 
 pub(super) async fn run(
     post: &Post,
@@ -24,11 +30,22 @@ pub(super) async fn run(
         open.extend(futures_util::future::try_join_all(opening).await?);
     }
     say(&Tally::default())?; // it is ready
-    while let Some(round) = rounds.next().await? {
-        tokio::time::sleep(std::time::Duration::from_millis(round.warm_up_ms + round.window_ms)).await;
-        say(&Tally { ever: open.len() as u64, ..Tally::default() })?;
+    let mut beat = tokio::time::interval(BEAT / BEATS as u32);
+    let mut turn = 0;
+    loop {
+        tokio::select! {
+            round = rounds.next() => match round? {
+                Some(_) => say(&Tally { ever: open.len() as u64, ..Tally::default() })?,
+                None => return Ok(()),
+            },
+            _ = beat.tick() => {
+                for (sender, _) in open.iter_mut().skip(turn).step_by(BEATS) {
+                    sender.send(encoded(&ClientFrame::Heartbeat)).await?;
+                }
+                turn = (turn + 1) % BEATS;
+            }
+        }
     }
-    Ok(())
 }
 
 async fn member(post: &Post, group: &str, number: usize) -> Result<(Sender, Receiver), WorkerError> {

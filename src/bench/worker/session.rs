@@ -54,7 +54,10 @@ pub(super) async fn open(broker: SocketAddr, traffic: Traffic) -> Result<(Sender
         token: None,
         resume: None,
         resume_grace_ms: None,
-        heartbeat_ms: Some(HEARTBEAT_MS),
+        heartbeat_ms: match traffic {
+            Traffic::Heavy => Some(HEARTBEAT_MS),
+            Traffic::Idle => None,
+        },
     };
     sender.send(encoded(&ClientFrame::Hello(hello))).await?;
     receiver.until(|frame| matches!(frame, BrokerFrame::Welcome(_))).await?;
