@@ -166,8 +166,7 @@ impl Role {
         // Every statement of ours has an index. A plan made while a table was small must not scan it when it is large,
         // and the price that scans then have must not switch JIT on.
         let plans = [("enable_seqscan", "0"), ("jit", "0")];
-        // A flush of one message looks cheaper to a planner that sees it than one of unknown size: it would be planned each time,
-        // and planning it takes longer than doing it.
+        // A flush of one message looks cheaper to a planner that sees it than one of unknown size: it would be planned each time.
         let appender_plans = [("enable_bitmapscan", "0"), ("plan_cache_mode", "force_generic_plan")];
         let appender_plans = appender_plans.into_iter().filter(|_| self == Role::Appender);
         let timeouts = self.timeouts(settings).into_iter().map(|(name, value)| (name, value.to_string()));
