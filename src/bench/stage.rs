@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::process::{BrokerProcess, WorkerProcess};
 use super::rows::Witness;
 use super::tally::Tally;
-use super::worker::{Job, Post, Round, Speed};
+use super::worker::{From, Job, Post, Round, Speed};
 use super::{BenchError, Database};
 
 /// Partitions of a topic unless a measurement is about them.
@@ -93,7 +93,8 @@ impl Stage {
                 several => several.iter().skip(number).step_by(2).cloned().collect(),
             };
             workers.push(
-                self.worker(topic, Job::Consume { groups: mine, speed: Speed::Full, newest: false }).await?,
+                self.worker(topic, Job::Consume { groups: mine, speed: Speed::Full, from: From::Oldest })
+                    .await?,
             );
         }
         tokio::time::sleep(SETTLING).await;

@@ -15,20 +15,20 @@ const FILL_WINDOW: Duration = Duration::from_secs(600);
 
 /// One group of two consumers.
 pub async fn end_to_end(database: &Database, course: Course<'_>) -> Result<Report, BenchError> {
-    let mut findings = flow(database, course, "e2e", 1).await?;
-    let ratio = findings.1.ratios().map(|ratios| ratios.median);
-    findings.1.judge("end to end", ratio, "× limit", Bar::AtLeast(0.45));
-    let commits = findings.1.commits_per_message();
-    findings.1.judge("commits per delivered message at full rate", commits, "", Bar::AtMost(0.02));
-    Ok(findings.1.report(findings.0))
+    let (environment, mut findings) = flow(database, course, "e2e", 1).await?;
+    let ratio = findings.ratios().map(|ratios| ratios.median);
+    findings.judge("end to end", ratio, "× limit", Bar::AtLeast(0.45));
+    let commits = findings.commits_per_message();
+    findings.judge("commits per delivered message at full rate", commits, "", Bar::AtMost(0.02));
+    Ok(findings.report(environment))
 }
 
 /// Ten groups; a delivery counts when its ack is committed.
 pub async fn fan_out(database: &Database, course: Course<'_>) -> Result<Report, BenchError> {
-    let mut findings = flow(database, course, "fanout", FAN_OUT).await?;
-    let ratio = findings.1.ratios().map(|ratios| ratios.median);
-    findings.1.judge("fan-out to 10 groups", ratio, "× limit", Bar::AtLeast(2.0));
-    Ok(findings.1.report(findings.0))
+    let (environment, mut findings) = flow(database, course, "fanout", FAN_OUT).await?;
+    let ratio = findings.ratios().map(|ratios| ratios.median);
+    findings.judge("fan-out to 10 groups", ratio, "× limit", Bar::AtLeast(2.0));
+    Ok(findings.report(environment))
 }
 
 async fn flow(

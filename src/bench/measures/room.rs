@@ -6,7 +6,7 @@ use super::singles::{Paced, RATE_DEFAULT, p99};
 use super::{Course, warm_up, work};
 use crate::bench::report::{Bar, Environment, Figures, Findings, Report};
 use crate::bench::stage::{Crew, PARTITIONS, Stage, WARM_UP};
-use crate::bench::worker::{Job, Round, Speed};
+use crate::bench::worker::{From, Job, Round, Speed};
 use crate::bench::{BenchError, Database, Schedule};
 
 /// How many sessions come before all of them: what they cost the database must not depend on it.
@@ -85,8 +85,9 @@ pub async fn memory(
     let worked = work(&stage, &mut producers, Some(&mut consumers), super::round(course.window())).await?;
     let rate = worked.consumed.unwrap_or_default().rate();
     let speed = Speed::Slow { rate: (rate / SLOWNESS).max(1.0) as u32 };
-    let slow =
-        stage.worker("memory", Job::Consume { groups: vec!["slow".into()], speed, newest: false }).await?;
+    let slow = stage
+        .worker("memory", Job::Consume { groups: vec!["slow".into()], speed, from: From::Oldest })
+        .await?;
     course.steps(1);
     course.step("full rate with a slow consumer");
     let round = super::round(length);

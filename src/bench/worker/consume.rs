@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::session::{self, Receiver, Sender, Traffic, encoded};
-use super::{Job, Post, Rounds, Speed, Window, WorkerError, say};
+use super::{From, Job, Post, Rounds, Speed, Window, WorkerError, say};
 use crate::bench::messages::{now_us, stamp};
 use crate::bench::tally::{Latencies, Tally};
 
@@ -45,7 +45,7 @@ impl Count {
 }
 
 pub(super) async fn run(post: &Post, mut rounds: Rounds) -> Result<(), WorkerError> {
-    let Job::Consume { groups, speed, newest } = &post.job else {
+    let Job::Consume { groups, speed, from } = &post.job else {
         return Err("this job consumes nothing".into());
     };
     let count = Arc::new(Mutex::new(Count::default()));
@@ -54,7 +54,7 @@ pub(super) async fn run(post: &Post, mut rounds: Rounds) -> Result<(), WorkerErr
     for (number, group) in groups.iter().enumerate() {
         let (sender, receiver) = session::open(post.broker(number), Traffic::Heavy).await?;
         let member =
-            Member::subscribe((sender, receiver), post, group, (*speed, *newest), count.clone()).await?;
+            Member::subscribe((sender, receiver), post, group, (*speed, *from), count.clone()).await?;
         members.spawn(member.run(begun.clone()));
     }
     say(&Tally::default())?; // it is ready
@@ -119,14 +119,17 @@ impl Member {
         (mut sender, mut receiver): (Sender, Receiver),
         post: &Post,
         group: &str,
-        (speed, newest): (Speed, bool),
+        (speed, from): (Speed, From),
         count: Arc<Mutex<Count>>,
     ) -> Result<Self, WorkerError> {
         let subscribe = Subscribe {
             id: 1,
             group: group.to_owned(),
             topic: post.topic.clone(),
-            start: Some(if newest { Start::Latest } else { Start::Earliest }),
+            start: Some(match from {
+                From::Oldest => Start::Earliest,
+                From::Newest => Start::Latest,
+            }),
             credit: FIRST_CREDIT,
             batch: None,
             settings: None,

@@ -56,9 +56,16 @@ pub enum Job {
     /// Single messages at a rate, on some connections, whether answers come or not.
     Pace { connections: usize, rate: u32 },
     /// One member of each group; a new group begins with the oldest message, or with what is yet to come.
-    Consume { groups: Vec<String>, speed: Speed, newest: bool },
+    Consume { groups: Vec<String>, speed: Speed, from: From },
     /// So many members in all, over the groups by turns, without any message.
     Idle { groups: Vec<String>, sessions: usize },
+}
+
+/// Where a new group begins.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub enum From {
+    Oldest,
+    Newest,
 }
 
 /// How fast a consumer works.
@@ -75,7 +82,7 @@ pub enum Speed {
 pub struct Round {
     pub warm_up_ms: u64,
     pub window_ms: u64,
-    /// With it, a producer stops for good after so many messages, whatever the time.
+    /// With it, a producer of frames stops after so many messages, although the window goes on.
     pub messages_max: Option<u64>,
 }
 
