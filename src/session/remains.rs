@@ -37,26 +37,30 @@ impl Remains {
             Verdict::Lost => (Leaving::Crashed, (!self.grace.is_zero()).then_some(self.grace)),
             Verdict::TakenOver => (Leaving::Closed, Some(self.grace.max(TAKEOVER_TIMEOUT))),
         };
+        let (sessions, known) = (self.sessions.clone(), self.known.clone());
         let rest = async move {
             match grace {
                 None => self.leave(left).await,
                 Some(grace) => self.park(grace).await,
             }
         };
-        tokio::join!(leave_all(session_id, &leaving, left), rest);
+        let ((), ended) = tokio::join!(leave_all(session_id, &leaving, left), rest);
+        if ended == Ended::ForGood {
+            forget(&sessions, &known).await; // frees lanes: only after every group has written down what was done
+        }
     }
 
     /// Nobody may come back.
-    async fn leave(self, leaving: Leaving) {
+    async fn leave(self, leaving: Leaving) -> Ended {
         self.known.end(&self.tenure);
         let session_id = self.known.session_id;
         let late = async { leave_all(session_id, &self.late.await, leaving).await };
         tokio::join!(leave_all(session_id, &self.members, leaving), late);
-        forget(&self.sessions, &self.known).await;
+        Ended::ForGood
     }
 
     /// Waits for the client.
-    async fn park(self, grace: Duration) {
+    async fn park(self, grace: Duration) -> Ended {
         let Self { sessions, known, tenure, mut members, late, .. } = self;
         detach_all(known.session_id, &members).await;
         let late = late.await;
@@ -66,19 +70,27 @@ impl Remains {
         known.park(&tenure, members);
         tracing::debug!(session = %known.session_id, ?grace, "session parked");
         tokio::select! {
-            () = known.claimed_from(&tenure) => return,
+            () = known.claimed_from(&tenure) => return Ended::Claimed,
             () = tokio::time::sleep(AWAY_AFTER.min(grace)) => away(&sessions, &known, groups, grace),
         }
         let leaving = tokio::select! {
             biased; // a client that came in time has come
-            () = known.claimed_from(&tenure) => return,
+            () = known.claimed_from(&tenure) => return Ended::Claimed,
             () = sessions.draining() => Leaving::Closed, // not the client's fault
             () = tokio::time::sleep(grace) => Leaving::Crashed,
         };
-        let Some(members) = known.end(&tenure) else { return }; // claimed at the last moment
+        let Some(members) = known.end(&tenure) else { return Ended::Claimed }; // at the last moment
         leave_all(known.session_id, &members, leaving).await;
-        forget(&sessions, &known).await;
+        Ended::ForGood
     }
+}
+
+/// What became of what remained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// Its client came back: somebody else has it now.
+    Claimed,
+    ForGood,
 }
 
 /// A client that comes back at once was not away.
