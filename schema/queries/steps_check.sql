@@ -7,7 +7,8 @@
 -- Rows: 'known' (was done before, with its result), 'lost' (a lane has another holder or epoch) and 'gone' (a partition is
 -- deleted) per step; 'repeated' per message whose transaction id has an older copy.
 -- Any row closes the flush: messages_append and steps_insert of the same transaction then write nothing, and the steps that
--- are not named come again without the others.
+-- are not named come again without the others. Sorted, so that every verdict is found before the first row closes the flush:
+-- a verdict that is looked for afterwards would find its partition not locked.
 WITH verdict AS (
     SELECT 'known' AS kind, s.step::integer AS place, k.digest, k.partitions, k.offsets
     FROM unnest($1::uuid[]) WITH ORDINALITY AS s (step_id, step)
@@ -36,4 +37,4 @@ WITH verdict AS (
 SELECT
     kind, place, digest, partitions, offsets,
     set_config('laneway.locked', '', true) AS locked, set_config('laneway.refused', 'yes', true) AS refused
-FROM verdict
+FROM (SELECT * FROM verdict ORDER BY kind, place) AS found

@@ -305,6 +305,44 @@ async fn steps_that_wait_together_share_a_transaction_and_each_counts_once() {
     bus.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_is_written_together_with_one_whose_lane_is_lost_is_done_all_the_same() {
+    let bus = Bus::with_topic("orders", 2).await;
+    two_topics(&bus).await;
+    for partition in 0..2 {
+        bus.publish("orders", partition, 0..2).await;
+    }
+    let mut worker = bus.connect(Subprotocol::MessagePack).await;
+    worker.subscribe("billing", "orders").await;
+    let mut batches = worker.batches(4).await;
+    batches.sort_by_key(|batch| batch.partition);
+    let lost = batches.iter().find(|batch| batch.partition == 1).unwrap();
+    // Somebody takes a lane, and while the locks are held everything waits for the same flush.
+    let client = bus.database.raw().await;
+    let take = "BEGIN; SELECT FROM laneway.partition FOR UPDATE; UPDATE laneway.lane SET epoch = epoch + 1
+        WHERE partition_id = (SELECT max(partition_id) FROM laneway.lane)";
+    client.batch_execute(take).await.unwrap();
+    let steps = [(&batches[0], 0), (lost, 0), (&batches[0], 1)];
+    for (id, (batch, offset)) in (1_000..).zip(steps) {
+        let transact = Transact { id, ..step(batch, &[offset], "payments", &["result"]) };
+        worker.send(ClientFrame::Transact(transact)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    client.batch_execute("COMMIT").await.unwrap();
+    let mut answers = std::collections::BTreeMap::new();
+    while answers.len() < 3 {
+        let answer = worker.wait_for(|frame| match frame {
+            BrokerFrame::Transacted(done) => Some((done.id, None)),
+            BrokerFrame::Error(error) => error.id.map(|id| (id, Some(error.code))),
+            _ => None,
+        });
+        answers.extend([answer.await]);
+    }
+    assert_eq!(answers.into_values().collect::<Vec<_>>(), [None, Some(ErrorCode::LeaseLost), None]);
+    assert_eq!(bus.database.number(STORED).await, 2);
+    bus.stop().await;
+}
+
 /// Does everything of some lanes, each message with a step of its own. Returns where the results stand.
 async fn work(mut socket: Socket, messages: usize) -> Vec<(u32, i64)> {
     let (mut sent, mut placed) = (0, Vec::new());
