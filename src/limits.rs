@@ -46,6 +46,17 @@ pub const FLUSH_MESSAGES_MAX: usize = 4_000;
 pub const FLUSH_BYTES_MAX: usize = 8 << 20;
 /// Partitions of one flush: each costs three table locks, and a server with stock settings has some 7,000 for everybody.
 pub const FLUSH_PARTITIONS_MAX: usize = 256;
+/// Partitions of which an appender remembers how far their producers have come: those of the largest topics, some hundred bytes each.
+pub const REMEMBERED_PARTITIONS_MAX: usize = 10_000;
+/// Producers of a partition that it remembers; further ones are looked up in the database.
+pub const REMEMBERED_PRODUCERS_MAX: usize = 16;
+/// How long a flush waits for partitions that other brokers write to, too: some flushes of theirs. A broker that is frozen holds up
+/// the neighbours of its partitions for so long, once in a [`FLUSH_IMPATIENCE`].
+pub const FLUSH_PATIENCE: Duration = Duration::from_millis(100);
+/// For how long an appender that met another broker waits for locks instead of leaving partitions out.
+pub const FLUSH_COMPANY: Duration = Duration::from_secs(1);
+/// For how long an appender that has waited in vain leaves partitions out again.
+pub const FLUSH_IMPATIENCE: Duration = Duration::from_secs(5);
 /// Messages that wait for a flush in one broker; a few flushes' worth per connection.
 pub const APPENDER_MESSAGES_MAX: usize = 200_000;
 /// Bytes that wait for a flush in one broker.

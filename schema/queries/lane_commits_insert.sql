@@ -15,7 +15,7 @@ stored AS (
     INSERT INTO laneway.lane_commit (group_id, partition_id, epoch, number, committed_offset, acked)
     SELECT group_id, partition_id, epoch, number, committed_offset, acked::int8multirange
     FROM wanted
-    WHERE place = ANY ((SELECT string_to_array(current_setting('laneway.held'), ','))::bigint[])
+    WHERE place = ANY (ARRAY(SELECT unnest(string_to_array(current_setting('laneway.held'), ','))::bigint))
     ON CONFLICT DO NOTHING
     RETURNING group_id, partition_id
 ),
@@ -31,7 +31,7 @@ times AS (
 )
 SELECT place::integer AS place, 'stored' AS kind
 FROM wanted
-WHERE place = ANY ((SELECT string_to_array(current_setting('laneway.held'), ','))::bigint[])
+WHERE place = ANY (ARRAY(SELECT unnest(string_to_array(current_setting('laneway.held'), ','))::bigint))
 UNION ALL
 SELECT place::integer, 'lost'
 FROM wanted w

@@ -9,6 +9,7 @@
 --           $25 content_type text[], $26 payload bytea[], $27 producer text[]
 -- traces:   $28 first integer[], $29 last integer[] (of each batch, in) $30 traces bigint[]
 -- links:    $31 batch integer[], $32 position integer[], $33 trace_id uuid[], $34 linked_trace_id uuid[]
+-- checks:   $35 known_offset bigint[]: where the partition stands if the sequence is known to fit; null: it has to be looked up
 -- `batch` counts from 1 in the order of $1. Optional message columns that the whole flush leaves empty are empty arrays.
 -- Rows: 'stored' per batch written; 'sequence' per check that did not fit; 'repeated' per transaction id known.
 -- A batch with neither was not locked. A batch with a misfit is not written: the appender takes it out and comes back.
@@ -27,15 +28,17 @@ WITH batch AS MATERIALIZED (
         ORDER BY head.published_at DESC, head.next_offset DESC
         LIMIT 1
     ) h ON true
-    WHERE b.partition_id = ANY ((SELECT string_to_array(current_setting('laneway.locked'), ','))::bigint[])
+    WHERE b.partition_id = ANY (ARRAY(SELECT unnest(string_to_array(current_setting('laneway.locked'), ','))::bigint))
 ),
 misfit AS MATERIALIZED (
-    SELECT c.batch, c.check_no, k.last_sequence
-    FROM unnest($4::integer[], $5::uuid[], $6::bigint[]) WITH ORDINALITY AS c (batch, producer_id, first_sequence, check_no)
+    SELECT batch.batch, c.check_no, k.last_sequence
+    FROM unnest($4::integer[], $5::uuid[], $6::bigint[], $35::bigint[]) WITH ORDINALITY
+        AS c (batch, producer_id, first_sequence, known_offset, check_no)
+    JOIN batch ON batch.batch = c.batch AND batch.first_offset IS DISTINCT FROM c.known_offset
     LEFT JOIN LATERAL (
         SELECT r.last_sequence
         FROM laneway.producer_run r
-        WHERE r.partition_id = ($1::bigint[])[c.batch] AND r.producer_id = c.producer_id
+        WHERE r.partition_id = batch.partition_id AND r.producer_id = c.producer_id
         ORDER BY r.last_sequence DESC
         LIMIT 1
     ) k ON true
@@ -104,12 +107,20 @@ blocks AS (
 runs AS (
     INSERT INTO laneway.producer_run (partition_id, producer_id, first_sequence, last_sequence, first_offset, published_at)
     SELECT
-        clean.partition_id, r.producer_id, r.first_sequence, r.last_sequence,
-        CASE r.placed_by WHEN 'position' THEN clean.first_offset + r.place ELSE r.place END,
-        clean.published_at
+        clean.partition_id, r.producer_id, r.first_sequence, r.last_sequence, clean.first_offset + r.place, clean.published_at
     FROM unnest($7::integer[], $8::uuid[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[])
         AS r (batch, producer_id, first_sequence, last_sequence, place, placed_by)
     JOIN clean ON clean.batch = r.batch
+    WHERE r.placed_by = 'position'
+),
+older_runs AS (
+    INSERT INTO laneway.producer_run (partition_id, producer_id, first_sequence, last_sequence, first_offset, published_at)
+    SELECT clean.partition_id, r.producer_id, r.first_sequence, r.last_sequence, r.place, clean.published_at
+    FROM unnest($7::integer[], $8::uuid[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[])
+        AS r (batch, producer_id, first_sequence, last_sequence, place, placed_by)
+    JOIN clean ON clean.batch = r.batch
+    WHERE r.placed_by = 'offset'
+    ON CONFLICT DO NOTHING -- another broker has written it down, without a message that would have shown in the head
 ),
 ids AS (
     INSERT INTO laneway.transaction_seen (partition_id, transaction_id, "offset", published_at)
@@ -126,6 +137,6 @@ links AS (
 )
 SELECT 'stored' AS kind, batch::integer AS batch, first_offset AS place, messages::bigint AS number, published_at FROM clean
 UNION ALL
-SELECT 'sequence', misfit.batch, misfit.check_no, misfit.last_sequence, NULL FROM misfit JOIN batch USING (batch)
+SELECT 'sequence', misfit.batch::integer, misfit.check_no, misfit.last_sequence, NULL FROM misfit
 UNION ALL
 SELECT 'repeated', repeated.batch, repeated.position, repeated."offset", NULL FROM repeated JOIN batch USING (batch)

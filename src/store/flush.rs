@@ -19,7 +19,7 @@ use super::lanes::{Commit, Fence};
 use super::query::{Query, query};
 use super::times::TimeColumns;
 use crate::ids::{Offset, Sequence};
-use crate::limits::{APPENDER_STALL_TIMEOUT, FLUSH_BYTES_MAX};
+use crate::limits::{APPENDER_STALL_TIMEOUT, FLUSH_BYTES_MAX, FLUSH_PATIENCE};
 
 query!(LANES_LOCK = "lanes_lock"[INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID_ARRAY]);
 query!(
@@ -28,6 +28,7 @@ query!(
         INT4_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY // times
     ]
 );
+query!(LOCKS_LIMIT = "locks_limit"[TEXT]);
 query!(PARTITIONS_LOCK = "partitions_lock"[INT8_ARRAY]);
 query!(PARTITIONS_LOCK_WAITING = "partitions_lock_waiting"[INT8_ARRAY]);
 query!(
@@ -39,7 +40,8 @@ query!(
         INT4_ARRAY, INT4_ARRAY, UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, BYTEA_ARRAY, // messages
         TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, // messages, continued
         INT4_ARRAY, INT4_ARRAY, INT8_ARRAY, // traces
-        INT4_ARRAY, INT4_ARRAY, UUID_ARRAY, UUID_ARRAY // links
+        INT4_ARRAY, INT4_ARRAY, UUID_ARRAY, UUID_ARRAY, // links
+        INT8_ARRAY // checks, continued
     ]
 );
 
@@ -54,6 +56,8 @@ const FLUSH: &str = "flush";
 pub enum LockMode {
     /// Leave it out; its neighbours must not wait.
     Skip,
+    /// Wait for it with the others of this flush, but not for long.
+    Queue,
     /// Wait for it; it is alone in this flush.
     Wait,
 }
@@ -62,7 +66,7 @@ impl LockMode {
     fn query(self) -> &'static Query {
         match self {
             LockMode::Skip => &PARTITIONS_LOCK,
-            LockMode::Wait => &PARTITIONS_LOCK_WAITING,
+            LockMode::Queue | LockMode::Wait => &PARTITIONS_LOCK_WAITING,
         }
     }
 }
@@ -90,6 +94,8 @@ pub struct Checks {
     pub batch: Vec<i32>,
     pub producer_ids: Vec<Uuid>,
     pub first_sequences: Vec<i64>,
+    /// Where the partition stands if the sequence is known to fit; else it is looked up.
+    pub known_offsets: Vec<Option<i64>>,
 }
 
 /// Runs to remember: pieces of what a producer sent that stand together.
@@ -297,7 +303,12 @@ impl Connection {
         let partitions: [&(dyn ToSql + Sync); 1] = [&flush.batches.partition_ids];
         let commits = flush.lanes.params();
         let (has_lanes, has_batches) = (!flush.lanes.is_empty(), !flush.batches.partition_ids.is_empty());
-        let mut statements: Vec<(&'static Query, Params<'_>)> = Vec::with_capacity(4);
+        let patience = format!("{}ms", FLUSH_PATIENCE.as_millis());
+        let patience: [&(dyn ToSql + Sync); 1] = [&patience];
+        let mut statements: Vec<(&'static Query, Params<'_>)> = Vec::with_capacity(5);
+        if mode == LockMode::Queue {
+            statements.push((&LOCKS_LIMIT, &patience));
+        }
         if has_lanes {
             statements.push((&LANES_LOCK, &commits[..4]));
         }
@@ -378,7 +389,7 @@ impl<'f> Flush<'f> {
     }
 
     /// The parameters of `messages_append`.
-    pub(super) fn params<'a>(&'a self, columns: &'a Columns<'a>) -> [&'a (dyn ToSql + Sync); 34] {
+    pub(super) fn params<'a>(&'a self, columns: &'a Columns<'a>) -> [&'a (dyn ToSql + Sync); 35] {
         let Flush { batches, checks, runs, ids, messages, traces, links, lanes: _ } = self;
         [
             &batches.partition_ids,
@@ -415,6 +426,7 @@ impl<'f> Flush<'f> {
             &links.position,
             &links.trace_ids,
             &links.linked_trace_ids,
+            &checks.known_offsets,
         ]
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rand::Rng as _;
 
 use super::AppendError;
+use super::memory::Memory;
 use super::plan::{Found, Plan};
 use super::task::{Event, Events};
 use super::unit::{Known, Pending};
@@ -14,15 +15,21 @@ use crate::limits::FLUSH_CONTENTION_TRIES;
 use crate::store::flush::{LockMode, Outcome};
 use crate::store::{Connection, Error, Role, Store};
 
-/// Sends a flush, and again while it only loses races.
-pub(super) async fn flush_contended(connection: &Connection, mode: LockMode, plan: &Plan) -> Outcome {
-    let flush = plan.columns();
+/// Sends a flush, and again while it only loses races; one that queues is sent once.
+pub(super) async fn flush_contended(
+    connection: &Connection,
+    mode: LockMode,
+    plan: &Plan,
+    memory: &Memory,
+) -> Outcome {
+    let flush = plan.columns(memory);
+    let tries_max = if mode == LockMode::Queue { 1 } else { FLUSH_CONTENTION_TRIES };
     let mut tries = 0;
     loop {
         let outcome = connection.flush(mode, &flush).await;
         tries += 1;
         match outcome {
-            Outcome::NothingHappened(Error::Contended { .. }) if tries < FLUSH_CONTENTION_TRIES => {
+            Outcome::NothingHappened(Error::Contended { .. }) if tries < tries_max => {
                 let pause = Duration::from_millis(rand::rng().random_range(1..10));
                 tokio::time::sleep(pause).await;
             }
@@ -34,7 +41,10 @@ pub(super) async fn flush_contended(connection: &Connection, mode: LockMode, pla
 /// Flushes one partition on a connection of its own, waiting for its lock, so that its neighbours do not.
 pub(super) async fn flush_alone(store: Store, events: Events, partition_id: PartitionId, plan: Plan) {
     let (outcome, era) = match store.dedicated(Role::Appender).await {
-        Ok(connection) => (flush_contended(&connection, LockMode::Wait, &plan).await, connection.era()),
+        Ok(connection) => {
+            let memory = Memory::default(); // it may have waited for long: everything is looked up
+            (flush_contended(&connection, LockMode::Wait, &plan, &memory).await, connection.era())
+        }
         Err(error) => (Outcome::NothingHappened(error), store.timelines().era()),
     };
     events.send(Event::Alone { plan, outcome, partition_id, era }).await;

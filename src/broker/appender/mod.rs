@@ -11,6 +11,8 @@
 //! | `task` | the loop of one connection: accumulate, flush, settle |
 //! | `outcome` | what becomes of units whose flush was not committed |
 //! | `coverage` | tables ahead of need |
+//! | `company` | whether other brokers are met at the locks, and what to do then |
+//! | `memory` | how far producers had come when this appender wrote last |
 //! | `errands` | what is done beside the loop: a partition flushed alone, offsets of duplicates |
 //!
 //! Each task owns a connection and a disjoint set of partitions, so that within a broker their locks never meet. While one
@@ -18,8 +20,10 @@
 
 pub(in crate::broker) mod columns;
 mod commits;
+mod company;
 pub(in crate::broker) mod coverage;
 mod errands;
+mod memory;
 mod outcome;
 mod plan;
 mod queue;

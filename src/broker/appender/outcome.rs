@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::AppendError;
+use super::memory::Forgotten;
 use super::plan::{Plan, Taken};
 use super::task::Task;
 use super::unit::{Doubt, Pending};
@@ -19,6 +20,9 @@ const DOUBT_PAUSE: Duration = Duration::from_millis(100);
 impl Task {
     pub(super) fn on_nothing_happened(&mut self, plan: Plan, error: Error) -> Option<(Plan, Plan)> {
         match error {
+            Error::Refused { .. } if self.memory.forget() == Forgotten::Something => {
+                return Some((plan, Plan::default())); // what was remembered may be at fault: again, all looked up
+            }
             Error::Refused { .. } if plan.units() > 1 => return Some(plan.halve()),
             Error::Refused { sqlstate, message } => {
                 fail(plan, &AppendError::Refused { sqlstate, message });

@@ -2,11 +2,14 @@
 //!
 //! Invariant: the positions that `columns` gives the messages are the ones that `settle` reads the reports by.
 
+use std::ops::Range;
+
 use jiff::Timestamp;
 
 use super::AppendError;
 use super::columns::{add_message, add_traces, window_ms};
 use super::commits::{self, PendingCommit};
+use super::memory::Memory;
 use super::unit::{Known, Pending};
 use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
 use crate::store::flush::{Flush, Place, Report};
@@ -44,7 +47,9 @@ pub(super) struct Settlement {
 #[derive(Debug)]
 pub(super) struct Wrote {
     pub partition_id: PartitionId,
-    pub next_offset: Offset,
+    pub offsets: Range<Offset>,
+    /// What its producers send next.
+    pub producers: Vec<(ProducerId, Sequence)>,
     /// Its messages, if somebody follows the partition.
     pub messages: Vec<Message>,
 }
@@ -88,10 +93,10 @@ impl Plan {
     }
 
     /// The flush, column by column.
-    pub fn columns(&self) -> Flush<'_> {
+    pub fn columns(&self, memory: &Memory) -> Flush<'_> {
         let mut flush = Flush { lanes: commits::columns(&self.commits), ..Flush::default() };
         for (number, taken) in self.batches.iter().enumerate() {
-            add_batch(&mut flush, number as i32 + 1, taken);
+            add_batch(&mut flush, number as i32 + 1, taken, memory);
         }
         flush
     }
@@ -110,35 +115,46 @@ impl Plan {
     /// Answers the units that are done and sorts the others by what they need.
     /// `followed`: whether the messages of a partition are wanted.
     pub fn settle(self, reports: &[Report], followed: impl Fn(PartitionId) -> bool) -> Settlement {
-        let checks = self.checks();
         let mut settlement = Settlement::default();
-        for (number, taken) in self.batches.into_iter().enumerate() {
-            let mut misfits = Vec::new();
-            let mut stored = None;
-            for report in reports {
-                match report {
-                    Report::Stored { batch, first_offset, published_at } if *batch == number => {
-                        stored = Some((*first_offset, *published_at));
-                    }
-                    Report::Sequence { batch, check, last } if *batch == number => {
-                        misfits.push(Misfit::Sequence { check: checks[*check], last: *last });
-                    }
-                    Report::Repeated { batch, position, offset } if *batch == number => {
-                        misfits.push(Misfit::Repeated { position: *position, offset: *offset });
-                    }
-                    Report::Stored { .. } | Report::Sequence { .. } | Report::Repeated { .. } => {}
-                }
-            }
-            match (stored, misfits.is_empty()) {
-                (Some((first_offset, published_at)), _) => {
+        let verdicts = self.verdicts(reports);
+        for (taken, verdict) in self.batches.into_iter().zip(verdicts) {
+            match verdict {
+                Verdict::Stored { first_offset, published_at } => {
                     let wanted = followed(taken.partition_id);
                     settlement.stored(taken, first_offset, published_at, wanted.then(Vec::new));
                 }
-                (None, true) => settlement.skipped.push(taken),
-                (None, false) => settlement.misfit(taken, &misfits),
+                Verdict::Skipped => settlement.skipped.push(taken),
+                Verdict::Misfits(misfits) => settlement.misfit(taken, &misfits),
             }
         }
         settlement
+    }
+
+    /// What the reports say of each batch.
+    fn verdicts(&self, reports: &[Report]) -> Vec<Verdict> {
+        let checks = self.checks();
+        let mut verdicts: Vec<Verdict> = self.batches.iter().map(|_| Verdict::Skipped).collect();
+        for report in reports {
+            let (batch, misfit) = match *report {
+                Report::Stored { batch, first_offset, published_at } => {
+                    verdicts[batch] = Verdict::Stored { first_offset, published_at };
+                    continue;
+                }
+                Report::Sequence { batch, check, last } => {
+                    (batch, Misfit::Sequence { check: checks[check], last })
+                }
+                Report::Repeated { batch, position, offset } => {
+                    (batch, Misfit::Repeated { position, offset })
+                }
+            };
+            match &mut verdicts[batch] {
+                Verdict::Misfits(misfits) => misfits.push(misfit),
+                verdict @ (Verdict::Skipped | Verdict::Stored { .. }) => {
+                    *verdict = Verdict::Misfits(vec![misfit]);
+                }
+            }
+        }
+        verdicts
     }
 
     /// The checks of the whole flush, in the order in which `columns` sends them.
@@ -152,6 +168,17 @@ impl Plan {
 struct Check {
     producer_id: ProducerId,
     first_sequence: Sequence,
+}
+
+/// What became of a batch.
+enum Verdict {
+    Stored {
+        first_offset: Offset,
+        published_at: Timestamp,
+    },
+    /// Somebody else had its partition locked.
+    Skipped,
+    Misfits(Vec<Misfit>),
 }
 
 /// Why a batch was not written.
@@ -171,8 +198,10 @@ fn chains(units: &[Pending]) -> Vec<Check> {
     chains
 }
 
-fn add_batch<'a>(flush: &mut Flush<'a>, batch: i32, taken: &'a Taken) {
+fn add_batch<'a>(flush: &mut Flush<'a>, batch: i32, taken: &'a Taken, memory: &Memory) {
     for check in chains(&taken.units) {
+        let known = memory.known(taken.partition_id, check.producer_id, check.first_sequence);
+        flush.checks.known_offsets.push(known.map(|offset| offset.0));
         flush.checks.batch.push(batch);
         flush.checks.producer_ids.push(check.producer_id.0);
         flush.checks.first_sequences.push(check.first_sequence.0);
@@ -230,6 +259,7 @@ impl Settlement {
         mut followed: Option<Vec<Message>>,
     ) {
         let mut next = first_offset;
+        let producers = taken.units.iter().filter_map(Pending::next_sequence).collect();
         for mut pending in taken.units {
             let messages = pending.new_messages() as i64;
             if let Some(messages) = &mut followed {
@@ -246,7 +276,8 @@ impl Settlement {
             next = next.plus(messages);
         }
         let messages = followed.unwrap_or_default();
-        self.wrote.push(Wrote { partition_id: taken.partition_id, next_offset: next, messages });
+        let offsets = first_offset..next;
+        self.wrote.push(Wrote { partition_id: taken.partition_id, offsets, producers, messages });
     }
 
     fn misfit(&mut self, mut taken: Taken, misfits: &[Misfit]) {

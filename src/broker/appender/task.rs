@@ -12,8 +12,10 @@ use rand::Rng as _;
 use tokio::sync::mpsc;
 
 use super::commits::Commits;
+use super::company::Company;
 use super::coverage::Coverage;
 use super::errands::{flush_alone, flush_contended, look_up};
+use super::memory::Memory;
 use super::plan::{Plan, Settlement, Taken, Wrote};
 use super::queue::Queues;
 use super::unit::{Doubt, Pending};
@@ -71,6 +73,8 @@ pub(super) struct Task {
     events: Events,
     after: After,
     commits: Commits,
+    company: Company,
+    pub(super) memory: Memory,
     heads: HashMap<PartitionId, u32>,
     /// Units that this round has put back, by partition: the ones after them must not overtake.
     held: HashMap<PartitionId, usize>,
@@ -116,6 +120,8 @@ pub(super) async fn run(number: usize, store: Store, mut inbox: mpsc::Receiver<R
         events: Events(sender),
         after,
         commits: Commits::default(),
+        company: Company::default(),
+        memory: Memory::default(),
         heads: HashMap::new(),
         held: HashMap::new(),
         alone: 0,
@@ -274,6 +280,7 @@ impl Task {
         };
         match self.store.dedicated(Role::Appender).await {
             Ok(connection) => {
+                self.memory.forget(); // the old one may have ended in doubt, or in another era
                 self.connection = Link::Up(Box::new(connection));
                 true
             }
@@ -309,12 +316,19 @@ impl Task {
     }
 
     /// Sends one flush, and again while it only loses races. Returns in which era, too.
-    async fn flush(&self, plan: &Plan) -> (Outcome, Era) {
+    async fn flush(&mut self, plan: &Plan) -> (Outcome, Era) {
         let Link::Up(connection) = &self.connection else {
             let error = Error::Unavailable { reason: "not connected".into() };
             return (Outcome::NothingHappened(error), self.store.timelines().era());
         };
-        (flush_contended(connection, LockMode::Skip, plan).await, connection.era())
+        let mode = self.company.mode(Instant::now());
+        let mut outcome = flush_contended(connection, mode, plan, &self.memory).await;
+        let in_vain = matches!(&outcome, Outcome::NothingHappened(Error::Contended { .. }));
+        if mode == LockMode::Queue && in_vain {
+            self.company.on_waited_in_vain(Instant::now());
+            outcome = flush_contended(connection, LockMode::Skip, plan, &self.memory).await;
+        }
+        (outcome, connection.era())
     }
 
     /// Settles a flush; returns two halves if the data of some unit has to be found out.
@@ -331,9 +345,10 @@ impl Task {
         let announcer = &self.after.announcer;
         let Settlement { wrote, skipped, again, known } =
             plan.settle(reports, |partition_id| announcer.is_followed(partition_id));
-        for Wrote { partition_id, next_offset, messages } in wrote {
+        for Wrote { partition_id, offsets, producers, messages } in wrote {
             self.after.announcer.on_flushed(partition_id, messages, era);
-            self.on_wrote(partition_id, next_offset);
+            self.on_wrote(partition_id, offsets.end);
+            self.memory.on_stored(partition_id, offsets, producers);
         }
         for Taken { partition_id, units } in again {
             self.put_back(partition_id, units);
@@ -363,9 +378,14 @@ impl Task {
     /// Another broker holds the partition: try again in a moment, and in the end alone.
     fn on_skipped(&mut self, partition_id: PartitionId, units: Vec<Pending>, jitter: f64) {
         self.put_back(partition_id, units);
+        let now = Instant::now();
+        self.company.on_skipped(now);
         let skips = self.queues.skips(partition_id).min(FLUSH_SKIP_PAUSES_MAX);
-        let pause = FLUSH_SKIP_PAUSE.mul_f64(jitter) * (skips + 1);
-        let skips = self.queues.skipped(partition_id, Instant::now() + pause);
+        let pause = match self.company.mode(now) {
+            LockMode::Queue => Duration::ZERO, // the next flush waits for it
+            LockMode::Skip | LockMode::Wait => FLUSH_SKIP_PAUSE.mul_f64(jitter) * (skips + 1),
+        };
+        let skips = self.queues.skipped(partition_id, now + pause);
         if skips >= FLUSH_SKIPS_MAX && self.alone < FLUSHES_ALONE_MAX {
             let plan = self.queues.take_alone(partition_id);
             if plan.is_empty() {
@@ -384,6 +404,7 @@ impl Task {
     }
 
     pub(super) fn drop_connection(&mut self) {
+        self.memory.forget();
         let reason = "the connection was lost".into();
         let retry_at = Instant::now();
         self.connection = Link::Down { retry_at, pause: RECONNECT_PAUSE_MIN, reason };
