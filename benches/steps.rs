@@ -24,7 +24,7 @@ const WINDOW: Duration = Duration::from_secs(3);
 const AT_ONCE: usize = 64;
 const PARTITIONS: u32 = 8;
 /// More than any machine does in a window.
-const ORDERS: usize = 60_000;
+const ORDERS: usize = 200_000;
 const SINGLES: usize = 300;
 
 /// One round.
