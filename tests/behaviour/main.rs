@@ -7,5 +7,6 @@ mod harness;
 
 mod appender;
 mod groups;
+mod purges;
 mod numbered_http;
 mod trace_index;

@@ -9,7 +9,7 @@ use super::columns::{add_message, add_traces, window_ms};
 use super::commits::{self, PendingCommit};
 use super::unit::{Known, Pending};
 use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
-use crate::store::flush::{Flush, Place, Report};
+use crate::store::flush::{Flush, Place, Report, Reports};
 use crate::store::messages::Message;
 
 /// The units of one partition in one flush.
@@ -34,6 +34,8 @@ pub(super) struct Settlement {
     pub wrote: Vec<Wrote>,
     /// Batches that somebody else had locked.
     pub skipped: Vec<Taken>,
+    /// Batches of partitions that take nothing now.
+    pub paused: Vec<Taken>,
     /// Units to try again without what is known about them now.
     pub again: Vec<Taken>,
     /// Units that are stored; only the offsets of their duplicates have to be looked up.
@@ -109,7 +111,8 @@ impl Plan {
 
     /// Answers the units that are done and sorts the others by what they need.
     /// `followed`: whether the messages of a partition are wanted.
-    pub fn settle(self, reports: &[Report], followed: impl Fn(PartitionId) -> bool) -> Settlement {
+    pub fn settle(self, reports: &Reports, followed: impl Fn(PartitionId) -> bool) -> Settlement {
+        let (paused, reports) = (&reports.paused, &reports.batches);
         let checks = self.checks();
         let mut settlement = Settlement::default();
         for (number, taken) in self.batches.into_iter().enumerate() {
@@ -134,6 +137,7 @@ impl Plan {
                     let wanted = followed(taken.partition_id);
                     settlement.stored(taken, first_offset, published_at, wanted.then(Vec::new));
                 }
+                (None, true) if paused.contains(&taken.partition_id) => settlement.paused.push(taken),
                 (None, true) => settlement.skipped.push(taken),
                 (None, false) => settlement.misfit(taken, &misfits),
             }
