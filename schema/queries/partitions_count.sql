@@ -7,7 +7,10 @@ SELECT
     coalesce(h.next_offset, 0) AS next_offset,
     coalesce(h.bytes_total, 0) - p.start_bytes_total AS stored_bytes,
     h.published_at AS last_published_at,
-    greatest(extract(epoch FROM clock_timestamp() - oldest.published_at), 0)::double precision AS oldest_seconds
+    CASE
+        WHEN oldest.published_at IS NOT NULL
+        THEN greatest(extract(epoch FROM clock_timestamp() - oldest.published_at), 0)::double precision
+    END AS oldest_seconds
 FROM laneway.partition p
 LEFT JOIN LATERAL (
     SELECT head.next_offset, head.bytes_total, head.published_at

@@ -117,7 +117,9 @@ impl Broker {
                 };
                 let next = self.next_of(*partition_id).await?;
                 match *before_offset > next.0 {
-                    true => Err(PurgeError::BeyondEnd { partition: *partition, next, offset: *before_offset }),
+                    true => {
+                        Err(PurgeError::BeyondEnd { partition: *partition, next, offset: *before_offset })
+                    }
                     false => Ok(vec![(*partition_id, Some(Offset(*before_offset)))]),
                 }
             }
@@ -178,7 +180,9 @@ fn moment(text: &str) -> Result<Timestamp, PurgeError> {
     let at: Timestamp = text.parse().map_err(wrong)?;
     let latest = Timestamp::now().checked_add(PURGE_AHEAD_MAX).map_err(wrong)?;
     match at > latest {
-        true => Err(PurgeError::At { reason: format!("{at} lies in the future; to purge everything, say all") }),
+        true => {
+            Err(PurgeError::At { reason: format!("{at} lies in the future; to purge everything, say all") })
+        }
         false => Ok(at),
     }
 }

@@ -204,7 +204,11 @@ impl Metrics {
         registry.register("nacks", "Messages that consumers have refused", self.nacks.clone());
         registry.register("retries", "Failures after which a message is tried again", self.retries.clone());
         registry.register("dead_letters", "Messages kept aside as dead letters", self.dead_letters.clone());
-        registry.register("purged_messages", "Messages that operators have purged", self.purged_messages.clone());
+        registry.register(
+            "purged_messages",
+            "Messages that operators have purged",
+            self.purged_messages.clone(),
+        );
         registry.register("given_up", "Messages that groups have given up, by policy", self.given_up.clone());
         registry.register("deadlines_missed", "Ack deadlines that passed", self.deadlines_missed.clone());
         registry.register("credit_stalls", "Times a lane waited for credit", self.credit_stalls.clone());

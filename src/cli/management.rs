@@ -127,7 +127,8 @@ mod tests {
 
     #[test]
     fn only_the_name_itself_purges() {
-        for (line, expected) in [("orders\n", true), (" orders \r\n", true), ("", false), ("y\n", false), ("Orders", false)]
+        for (line, expected) in
+            [("orders\n", true), (" orders \r\n", true), ("", false), ("y\n", false), ("Orders", false)]
         {
             assert_eq!(names(line.as_bytes(), "orders").unwrap(), expected, "{line:?}");
         }

@@ -151,9 +151,10 @@ impl Topic {
             Action::Pause { name } => access.print(&admin.pause_topic(&name).await?, print_detail),
             Action::Resume { name } => access.print(&admin.resume_topic(&name).await?, print_detail),
             Action::Purge(purge) => purge.run(access, &admin).await,
-            Action::Partitions { name } => {
-                access.print(&management::partitions(&admin, &name).await?, |all| management::print_partitions(all))
-            }
+            Action::Partitions { name } => access
+                .print(&management::partitions(&admin, &name).await?, |all| {
+                    management::print_partitions(all)
+                }),
             Action::Delete { name, yes } => {
                 if !yes {
                     ask(

@@ -42,7 +42,7 @@ impl From<PurgeError> for Failure {
     path = "/v1/topics/{topic}/pause",
     operation_id = "pause_topic",
     tag = "topics",
-    params(("topic" = TopicName, Path, description = "The name of the topic", example = "obsolete")),
+    params(("topic" = TopicName, Path, description = "The name of the topic", example = "idle")),
     responses((status = 200, body = TopicDetail, description = "The topic as it is now"), NotFound, Unprocessable, Common)
 )]
 pub(super) async fn pause_topic(
@@ -81,7 +81,7 @@ async fn run_topic(context: &Context, name: String, running: Running) -> Result<
     path = "/v1/topics/{topic}/groups/{group}/pause",
     operation_id = "pause_group",
     tag = "groups",
-    params(("topic" = TopicName, Path, description = "The name of the topic", example = "orders"), ("group" = GroupName, Path, description = "The name of the group", example = "obsolete")),
+    params(("topic" = TopicName, Path, description = "The name of the topic", example = "orders"), ("group" = GroupName, Path, description = "The name of the group", example = "idle")),
     responses((status = 200, body = GroupDetail, description = "The group as it is now"), NotFound, Unprocessable, Common)
 )]
 pub(super) async fn pause_group(
@@ -123,7 +123,7 @@ async fn run_group(
     path = "/v1/topics/{topic}/purge",
     operation_id = "purge_topic",
     tag = "topics",
-    params(("topic" = TopicName, Path, description = "The name of the topic", example = "obsolete")),
+    params(("topic" = TopicName, Path, description = "The name of the topic", example = "idle")),
     request_body = Purge,
     responses((status = 200, body = Purged, description = "Where the partitions start now"), Malformed, NotFound, Unprocessable, Common)
 )]
@@ -170,7 +170,10 @@ pub(super) async fn partitions(
 ) -> Result<Json<PartitionList>, Failure> {
     let limit = page(query.limit, PARTITIONS_PAGE_MAX, PARTITIONS_PAGE_MAX)?;
     if query.after.is_some_and(|after| after >= laneway_client::topic::TOPIC_PARTITIONS_MAX) {
-        return Err(malformed("after", "after is the number of a partition, as `next` of the page before has it"));
+        return Err(malformed(
+            "after",
+            "after is the number of a partition, as `next` of the page before has it",
+        ));
     }
     let mut found = context.broker.count_partitions(&topic_name(name)?, query.after, limit + 1).await?;
     let more = found.len() > limit as usize;

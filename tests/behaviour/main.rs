@@ -7,6 +7,6 @@ mod harness;
 
 mod appender;
 mod groups;
-mod purges;
 mod numbered_http;
+mod purges;
 mod trace_index;

@@ -16,7 +16,8 @@ async fn a_group_that_is_behind_a_purge_is_told_by_a_reset_even_if_its_broker_ha
     let (here, there) = (database.broker(), database.broker());
     let partition_id = topic(&here, "orders", 1).await.partitions[0];
     let orders = TopicName::new("orders").unwrap();
-    let mut member = TestMember::join_with(&there, "billing", "orders", |wish| wish.credit.messages = 2).await.unwrap();
+    let mut member =
+        TestMember::join_with(&there, "billing", "orders", |wish| wish.credit.messages = 2).await.unwrap();
     member.granted().await;
     let publish = async |range: std::ops::Range<usize>| {
         there.appender.append(unit(partition_id, range.map(|number| format!("m{number}")))).await.unwrap();
@@ -45,5 +46,6 @@ async fn a_group_that_is_behind_a_purge_is_told_by_a_reset_even_if_its_broker_ha
     member.handle.credit(member.session_id, 9, 1 << 20).await;
     let granted = member.granted().await;
     assert_eq!((granted.committed_offset, granted.reset), (10, reset(6, 10)));
-    assert_eq!(offsets(&member.batch().await), [10, 11]);
+    let batch = member.batch().await;
+    assert_eq!(offsets(&batch), [10, 11]);
 }

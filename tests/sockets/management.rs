@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use laneway_client::admin::AdminError;
 use laneway_client::management::Purge;
-use laneway_client::wire::{BrokerFrame, CreditGrant, Subprotocol, Subscribe};
+use laneway_client::topic::AlterTopic;
+use laneway_client::wire::{BrokerFrame, CreditGrant, Subprotocol, Subscribe, WantedSettings};
 use laneway_client::{Admin, ErrorCode};
 use tokio::task::JoinSet;
 
@@ -104,7 +106,8 @@ async fn a_step_that_publishes_to_a_paused_topic_does_nothing_and_can_be_sent_ag
     let admin = admin(&bus.server);
     admin.pause_topic("payments").await.unwrap();
     // A partition that it gets meanwhile is paused, too.
-    admin.alter_topic("payments", &laneway_client::topic::AlterTopic { partitions: Some(2), ..Default::default() }).await.unwrap();
+    let grow = AlterTopic { partitions: Some(2), ..AlterTopic::default() };
+    admin.alter_topic("payments", &grow).await.unwrap();
     let paused = "SELECT count(*) FROM laneway.partition WHERE paused_at IS NOT NULL";
     assert_eq!(bus.database.number(paused).await, 2);
     let work = step(&batch, &[0], "payments", &["a"]);
@@ -117,7 +120,12 @@ async fn a_step_that_publishes_to_a_paused_topic_does_nothing_and_can_be_sent_ag
 }
 
 /// Asserts that nothing is delivered: what was asked for before the ack would have come before its answer.
-async fn assert_silent(consumer: &mut Socket, subscription: u32, batch: &laneway_client::wire::Batch, next: i64) {
+async fn assert_silent(
+    consumer: &mut Socket,
+    subscription: u32,
+    batch: &laneway_client::wire::Batch,
+    next: i64,
+) {
     consumer.credit(subscription, 10, 1 << 20).await;
     assert_eq!(consumer.ack_below(batch, next).await.unwrap(), next, "what is in flight may be acknowledged");
     let id = consumer.id();
@@ -169,6 +177,36 @@ async fn a_paused_group_or_topic_delivers_nothing_keeps_its_lanes_and_goes_on_wh
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn settings_that_are_altered_through_one_broker_hold_on_the_other_at_once_and_the_rest_stays() {
+    let bus = Bus::with_topic("orders", 1).await;
+    let mut other = Server::on_database(&bus.database.url).await;
+    bus.publish("orders", 0, 0..2).await;
+    let mut consumer = Socket::connect(&other.address, Subprotocol::Json).await;
+    consumer.subscribe("billing", "orders").await;
+    let batch = consumer.batch().await;
+    let (here, there) = (admin(&bus.server), admin(&other));
+    let attempts = |max_attempts| WantedSettings { max_attempts: Some(max_attempts), ..Default::default() };
+    here.alter_group("orders", "billing", &attempts(7)).await.unwrap();
+    let last = WantedSettings { backoff_base_ms: Some(1), ..attempts(1) };
+    let altered = here.alter_group("orders", "billing", &last).await.unwrap().group.settings;
+    assert_eq!((altered.max_attempts, altered.backoff_base_ms, altered.ack_deadline_ms), (1, 1, 60_000));
+    let changes = AlterTopic { payload_bytes_max: Some(4), ..AlterTopic::default() };
+    let altered = here.alter_topic("orders", &changes).await.unwrap().topic;
+    assert_eq!((altered.payload_bytes_max, altered.dedup_window_ms), (4, 3_600_000));
+    let body = serde_json::from_value(serde_json::json!({"payload": "too long"})).unwrap();
+    until("the other broker refuses what is too large", async || {
+        let refused = there.publish_message("orders", &body).await.err();
+        matches!(refused, Some(AdminError::Refused(problem)) if problem.code == ErrorCode::PayloadTooLarge)
+    })
+    .await;
+    // The first failure is the last one now.
+    consumer.nack(&batch, 0, "it is poison").await.unwrap();
+    assert_eq!(there.list_dead_letters(&Default::default()).await.unwrap().dead_letters.len(), 1);
+    assert_eq!(other.stop().await, 0);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pause_survives_a_restart_and_a_lost_hint_only_delays_the_end_of_it() {
     let database = TestDatabase::new().await;
     let mut server = Server::on_database(&database.url).await;
@@ -212,8 +250,14 @@ async fn partitions_are_told_in_numbers_without_a_look_at_any_message() {
     raw.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!((list.partitions.len(), list.next, elsewhere.partitions.len()), (3, None, 2));
     let first = &list.partitions[0];
-    assert_eq!((first.start_offset, first.next_offset, first.stored_messages, first.stored_bytes), (0, 5, 5, 10));
-    assert_eq!((first.lag_messages, &*first.groups[0].group, first.groups[0].lag_messages), (Some(3), "billing", 3));
+    assert_eq!(
+        (first.start_offset, first.next_offset, first.stored_messages, first.stored_bytes),
+        (0, 5, 5, 10)
+    );
+    assert_eq!(
+        (first.lag_messages, &*first.groups[0].group, first.groups[0].lag_messages),
+        (Some(3), "billing", 3)
+    );
     assert_eq!(first.groups[0].in_flight, Some(3));
     assert!(first.oldest_seconds.unwrap() > 0.0 && first.groups[0].lag_seconds > 0.0);
     let empty = &list.partitions[2];
@@ -222,7 +266,8 @@ async fn partitions_are_told_in_numbers_without_a_look_at_any_message() {
     assert_eq!((second.partition, second.groups[0].lag_messages), (1, 1));
     assert_eq!(second.groups[0].in_flight, None, "only the broker of the holder knows");
     // A purge changes them, and the lag of those who are behind.
-    let purged = admin(&other).purge_topic("orders", &Purge::BeforeOffset { partition: 0, before_offset: 3 }).await;
+    let purged =
+        admin(&other).purge_topic("orders", &Purge::BeforeOffset { partition: 0, before_offset: 3 }).await;
     assert_eq!(purged.unwrap().messages, 3);
     let first = &admin(&bus.server).list_partitions("orders", None).await.unwrap().partitions[0];
     assert_eq!((first.start_offset, first.stored_messages, first.stored_bytes), (3, 2, 4));

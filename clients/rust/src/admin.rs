@@ -268,7 +268,10 @@ impl Admin {
         url
     }
 
-    pub(crate) async fn answer<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Result<T, AdminError> {
+    pub(crate) async fn answer<T: DeserializeOwned>(
+        &self,
+        request: reqwest::RequestBuilder,
+    ) -> Result<T, AdminError> {
         let (status, body) = self.send(request).await?;
         serde_json::from_slice(&body).map_err(|error| AdminError::Foreign {
             url: self.base.to_string(),

@@ -50,7 +50,9 @@ impl TryFrom<Fields> for Purge {
 
     fn try_from(fields: Fields) -> Result<Self, Self::Error> {
         match fields {
-            Fields { all: Some(true), before_at: None, before_offset: None, partition: None } => Ok(Self::All),
+            Fields { all: Some(true), before_at: None, before_offset: None, partition: None } => {
+                Ok(Self::All)
+            }
             Fields { all: None, before_at: Some(at), before_offset: None, partition: None } => {
                 Ok(Self::BeforeAt(at))
             }
@@ -198,7 +200,11 @@ impl Admin {
     }
 
     /// One page of partitions in numbers, after a given one.
-    pub async fn list_partitions(&self, topic: &str, after: Option<u32>) -> Result<PartitionList, AdminError> {
+    pub async fn list_partitions(
+        &self,
+        topic: &str,
+        after: Option<u32>,
+    ) -> Result<PartitionList, AdminError> {
         let mut url = self.url(&["v1", "topics", topic, "partitions"]);
         if let Some(after) = after {
             url.query_pairs_mut().append_pair("after", &after.to_string());

@@ -19,7 +19,12 @@ impl GroupTask {
         if self.running == running {
             return;
         }
-        tracing::info!(group.name = self.name, topic.name = self.topic.name, ?running, "group paused or resumed");
+        tracing::info!(
+            group.name = self.name,
+            topic.name = self.topic.name,
+            ?running,
+            "group paused or resumed"
+        );
         self.running = running;
         let (paused, lanes) = (self.surroundings.metrics.lanes_in("paused"), self.lanes.len() as i64);
         match running {
