@@ -7,7 +7,7 @@ use laneway_client::admin::AdminError;
 use laneway_client::management::Purge;
 use laneway_client::topic::AlterTopic;
 use laneway_client::wire::{BrokerFrame, CreditGrant, Subprotocol, Subscribe, WantedSettings};
-use laneway_client::{Admin, ErrorCode};
+use laneway_client::{Admin, Client, ErrorCode, Options};
 use tokio::task::JoinSet;
 
 use crate::Bus;
@@ -96,7 +96,7 @@ async fn nothing_is_stored_by_any_broker_once_a_pause_is_answered_and_all_that_w
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_publishes_to_a_paused_topic_does_nothing_and_can_be_sent_again() {
+async fn a_step_or_a_client_that_publishes_to_a_paused_topic_gets_its_turn_once_it_is_resumed() {
     let bus = Bus::with_topic("orders", 1).await;
     make_topic(&bus.server.address, "payments", 1).await;
     bus.publish("orders", 0, 0..2).await;
@@ -114,7 +114,15 @@ async fn a_step_that_publishes_to_a_paused_topic_does_nothing_and_can_be_sent_ag
     let refused = consumer.transact(work.clone()).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::TopicPaused);
     assert_eq!(bus.database.number("SELECT count(*) FROM laneway.step_ack").await, 0);
+    // The client waits with what it publishes.
+    let client =
+        Client::connect(&format!("ws://{}/v1/ws", bus.server.address), Options::default()).await.unwrap();
+    let waiting = tokio::spawn(async move { client.publish("payments", crate::to_partition(1, "b")).await });
+    let refused =
+        async || sample(&bus.server, "publish_failures_total{reason=\"topic_paused\"}").await >= 1.0;
+    until("the client is refused", refused).await;
     admin.resume_topic("payments").await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap().offset, Some(0));
     assert!(!consumer.transact(work).await.unwrap().repeated);
     bus.stop().await;
 }

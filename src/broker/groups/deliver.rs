@@ -92,15 +92,15 @@ impl GroupTask {
 
     fn send_batch(&mut self, partition_id: PartitionId) -> Turn {
         let now = Instant::now();
-        let turn = self.try_send(partition_id, now);
+        let turn = match self.running {
+            Running::Resumed => self.try_send(partition_id, now),
+            Running::Paused => Turn::Waits,
+        };
         self.set_timer(partition_id);
         turn
     }
 
     fn try_send(&mut self, partition_id: PartitionId, now: Instant) -> Turn {
-        if self.running == Running::Paused {
-            return Turn::Waits;
-        }
         let Some(held) = self.lanes.get_mut(&partition_id) else { return Turn::Waits };
         let Some(member) = self.members.get_mut(&held.fence.session_id) else { return Turn::Waits };
         let (Some(outbox), false, None) = (&member.outbox, held.releasing, held.drain_until) else {
