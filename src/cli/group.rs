@@ -7,7 +7,7 @@ use laneway_client::{Admin, admin::AdminError};
 
 use super::Failure;
 use super::access::{Access, ask, print_table};
-use super::{lane, place};
+use super::{lane, management, place};
 use crate::cli::output::println;
 
 #[derive(Debug, Args)]
@@ -189,6 +189,8 @@ fn print_list(groups: &[GroupDescription]) {
         [group.topic.clone(), group.group.clone(), members, lag, policy, group.created_at.clone()]
     };
     print_table(["TOPIC", "GROUP", "MEMBERS", "LAG", "ON FAILURE", "CREATED"], groups.iter().map(row));
+    let paused = groups.iter().filter(|group| group.paused_at.is_some());
+    management::print_paused(paused.map(|group| format!("{}/{}", group.topic, group.group)).collect());
 }
 
 fn print_settings(group: &GroupDescription) {

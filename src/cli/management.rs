@@ -87,6 +87,13 @@ fn print_purged(name: &str, purged: &Purged) {
     print_table(["PARTITION", "PURGED", "STARTS AT"], purged.partitions.iter().map(row));
 }
 
+/// Says below a list which of its rows are paused; nothing if none is.
+pub(super) fn print_paused(paused: Vec<String>) {
+    if !paused.is_empty() {
+        println!("paused: {}", paused.join(", "));
+    }
+}
+
 /// All partitions of a topic in numbers.
 pub(super) async fn partitions(admin: &Admin, topic: &str) -> Result<Vec<PartitionStatistics>, Failure> {
     let mut partitions = Vec::new();

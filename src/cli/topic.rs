@@ -240,6 +240,8 @@ fn print_list(topics: &[TopicDescription]) {
         [topic.name.clone(), topic.partitions.to_string(), retention(topic), topic.created_at.clone()]
     };
     print_table(["TOPIC", "PARTITIONS", "RETENTION", "CREATED"], topics.iter().map(row));
+    let paused = topics.iter().filter(|topic| topic.paused_at.is_some());
+    management::print_paused(paused.map(|topic| topic.name.clone()).collect());
 }
 
 fn partitions(topic: &TopicDescription) -> String {

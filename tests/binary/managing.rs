@@ -54,6 +54,8 @@ async fn topics_and_groups_are_paused_resumed_counted_and_purged_from_the_comman
     assert!(desk.asked(&["topic", "pause", "orders"]).await["paused_at"].is_string());
     let shown = run(&desk.args(&url, &["topic", "show", "orders"])).await.stdout;
     assert!(shown.contains("paused since"), "{shown}");
+    let listed = run(&desk.args(&url, &["topic", "list"])).await.stdout;
+    assert!(listed.contains("paused: orders\n"), "{listed}");
     let refused = desk.web.post("/v1/topics/orders/message", &json!({"payload": "no"})).await;
     assert_eq!(refused.status, 409, "{}", refused.body);
     let problem: Value = serde_json::from_str(&refused.body).unwrap();
@@ -62,6 +64,8 @@ async fn topics_and_groups_are_paused_resumed_counted_and_purged_from_the_comman
     assert!(desk.asked(&["group", "pause", "orders", "billing"]).await["paused_at"].is_string());
     let shown = run(&desk.args(&url, &["group", "show", "orders", "billing"])).await.stdout;
     assert!(shown.contains("paused since"), "{shown}");
+    let listed = run(&desk.args(&url, &["group", "list"])).await.stdout;
+    assert!(listed.contains("paused: orders/billing\n"), "{listed}");
     assert_eq!(desk.asked(&["group", "resume", "orders", "billing"]).await.get("paused_at"), None);
     let table = run(&desk.args(&url, &["topic", "partitions", "orders"])).await.stdout;
     assert!(table.contains("IN FLIGHT") && table.contains("billing"), "{table}");

@@ -124,6 +124,7 @@ async fn a_step_or_a_client_that_publishes_to_a_paused_topic_gets_its_turn_once_
     admin.resume_topic("payments").await.unwrap();
     assert_eq!(waiting.await.unwrap().unwrap().offset, Some(0));
     assert!(!consumer.transact(work).await.unwrap().repeated);
+    consumer.close().await;
     bus.stop().await;
 }
 
@@ -180,6 +181,8 @@ async fn a_paused_group_or_topic_delivers_nothing_keeps_its_lanes_and_goes_on_wh
     becomes(&other, "lanes{state=\"paused\"}", 0.0).await;
     bus.publish("orders", 0, 6..7).await;
     assert_eq!(offsets(&audit.batch().await), [6]);
+    consumer.close().await;
+    audit.close().await;
     assert_eq!(other.stop().await, 0);
     bus.stop().await;
 }
@@ -210,6 +213,7 @@ async fn settings_that_are_altered_through_one_broker_hold_on_the_other_at_once_
     // The first failure is the last one now.
     consumer.nack(&batch, 0, "it is poison").await.unwrap();
     assert_eq!(there.list_dead_letters(&Default::default()).await.unwrap().dead_letters.len(), 1);
+    consumer.close().await;
     assert_eq!(other.stop().await, 0);
     bus.stop().await;
 }
@@ -237,6 +241,7 @@ async fn a_pause_survives_a_restart_and_a_lost_hint_only_delays_the_end_of_it() 
     let raw = database.raw().await;
     raw.execute("UPDATE laneway.consumer_group SET paused_at = NULL", &[]).await.unwrap();
     assert_eq!(offsets(&consumer.batch().await), [0]);
+    consumer.close().await;
     assert_eq!(server.stop().await, 0);
 }
 
@@ -280,6 +285,7 @@ async fn partitions_are_told_in_numbers_without_a_look_at_any_message() {
     let first = &admin(&bus.server).list_partitions("orders", None).await.unwrap().partitions[0];
     assert_eq!((first.start_offset, first.stored_messages, first.stored_bytes), (3, 2, 4));
     assert_eq!(first.lag_messages, Some(2));
+    consumer.close().await;
     assert_eq!(other.stop().await, 0);
     bus.stop().await;
 }
