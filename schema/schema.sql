@@ -24,7 +24,8 @@ CREATE TABLE laneway.topic (
     dedup_window_ms    bigint NOT NULL CHECK (dedup_window_ms > 0),
     created_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     deleted_at         timestamptz,
-    delivery_times     boolean NOT NULL DEFAULT true
+    delivery_times     boolean NOT NULL DEFAULT true,
+    paused_at          timestamptz
 );
 CREATE UNIQUE INDEX topic_name ON laneway.topic (name) WHERE deleted_at IS NULL;
 COMMENT ON TABLE laneway.topic IS 'A named stream of messages, split into partitions.';
@@ -32,9 +33,10 @@ COMMENT ON COLUMN laneway.topic.deleted_at IS 'Its name is free again; what it h
 COMMENT ON COLUMN laneway.topic.retention_age_ms IS 'Whole segments older than this are dropped; null keeps them for ever.';
 COMMENT ON COLUMN laneway.topic.retention_bytes IS 'The oldest segments are dropped while the topic stores more than this; null keeps them.';
 COMMENT ON COLUMN laneway.topic.delivery_times IS 'Whether it is kept when its messages were delivered and done.';
+COMMENT ON COLUMN laneway.topic.paused_at IS 'Takes no messages and delivers none until it is resumed; null: it runs.';
 
--- Invariant: a flush locks this row and never updates it. Only retention moves its start, once per dropped segment,
--- so that a foreign snapshot cannot pile up versions of it.
+-- Invariant: a flush locks this row and never updates it. Only retention moves its start, once per dropped segment, and an
+-- operator who purges or pauses, so that a foreign snapshot cannot pile up versions of it.
 CREATE TABLE laneway.partition (
     partition_id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     topic_id           bigint NOT NULL REFERENCES laneway.topic,
@@ -42,10 +44,12 @@ CREATE TABLE laneway.partition (
     start_offset       bigint NOT NULL DEFAULT 0 CHECK (start_offset >= 0),
     start_bytes_total  bigint NOT NULL DEFAULT 0 CHECK (start_bytes_total >= 0),
     deleted_at         timestamptz,
+    paused_at          timestamptz,
     UNIQUE (topic_id, number)
 ) WITH (fillfactor = 50, vacuum_truncate = off);
 COMMENT ON TABLE laneway.partition IS 'An ordered part of a topic: the unit of order and of locking.';
 COMMENT ON COLUMN laneway.partition.deleted_at IS 'Takes no more messages: set under its lock when its topic is deleted.';
+COMMENT ON COLUMN laneway.partition.paused_at IS 'Takes no messages: set under its lock when its topic is paused.';
 COMMENT ON COLUMN laneway.partition.start_bytes_total IS 'Bytes of the messages below start_offset: what retention has dropped.';
 
 -- Messages, the catalogue of the segments that hold them, and the heads that number them ---------------------------------
@@ -190,9 +194,11 @@ CREATE TABLE laneway.consumer_group (
     backoff_cap_ms   bigint NOT NULL CHECK (backoff_cap_ms >= 0),
     on_failure       laneway.failure_policy NOT NULL,
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    paused_at        timestamptz,
     UNIQUE (topic_id, name)
 );
 COMMENT ON TABLE laneway.consumer_group IS 'Consumers that share one set of committed offsets on a topic.';
+COMMENT ON COLUMN laneway.consumer_group.paused_at IS 'Nothing is delivered to it until it is resumed; null: it runs.';
 
 CREATE TABLE laneway.member (
     group_id    bigint NOT NULL REFERENCES laneway.consumer_group ON DELETE CASCADE,

@@ -123,6 +123,9 @@ pub const RECENT_TRACES_MAX: usize = 262_144;
 /// Partitions whose segments a broker remembers.
 pub const CATALOGUE_PARTITIONS_MAX: usize = 100_000;
 
+/// How far ahead of the broker's clock a purge by time may name its moment: clocks differ, years are mistakes.
+pub const PURGE_AHEAD_MAX: Duration = Duration::from_secs(60);
+
 // Chores.
 
 /// Offsets between the heads that are kept as time index: what a look-up by time walks at most.
@@ -303,6 +306,8 @@ pub const DEAD_LETTERS_PAGE_MAX: u32 = 1_000;
 pub const GROUPS_PAGE_MAX: u32 = 1_000;
 /// Lanes of one page: those of the largest topic in one group. Each costs some index descents.
 pub const LANES_PAGE_MAX: u32 = 1_000;
+/// Partitions of one page that are told in numbers; each brings its groups, which each cost some index descents.
+pub const PARTITIONS_PAGE_MAX: u32 = 100;
 /// Brokers that are listed: far more than one database carries, the buried of the last hour included.
 pub const BROKERS_LISTED_MAX: u32 = 1_000;
 /// Topics that `laneway top` shows; each is a request per refresh, and a screen has no more rows.

@@ -1,8 +1,9 @@
--- heads_newest: where some partitions end now.
+-- heads_newest: where some partitions start and end now.
 -- $1 partition_ids bigint[]
--- Rows: those that have any message. Locks nothing; one index descent per partition.
-SELECT w.partition_id, h.next_offset
+-- Rows: those that have any message. Locks nothing; two index descents per partition.
+SELECT w.partition_id, p.start_offset, h.next_offset
 FROM unnest($1::bigint[]) AS w (partition_id)
+JOIN laneway.partition p USING (partition_id)
 CROSS JOIN LATERAL (
     SELECT head.next_offset
     FROM laneway.head

@@ -2,10 +2,17 @@
 -- $1 partition_ids bigint[]
 -- The ids obtained go into the transaction-local setting laneway.locked, which messages_append reads: both are sent in
 -- one round trip, and only the second has a snapshot that is younger than the locks.
+-- One row: those that are paused. They are locked, too, but take nothing: whoever pauses holds the same locks.
 -- Locks partition rows by id, until commit: commit order is offset order.
-SELECT set_config('laneway.locked', coalesce(string_agg(held.partition_id::text, ','), ''), true)
+SELECT
+    set_config(
+        'laneway.locked',
+        coalesce(string_agg(held.partition_id::text, ',') FILTER (WHERE held.paused_at IS NULL), ''),
+        true
+    ),
+    coalesce(array_agg(held.partition_id) FILTER (WHERE held.paused_at IS NOT NULL), '{}') AS paused
 FROM (
-    SELECT p.partition_id
+    SELECT p.partition_id, p.paused_at
     FROM laneway.partition p
     WHERE p.partition_id = ANY ($1) AND p.deleted_at IS NULL
     ORDER BY p.partition_id

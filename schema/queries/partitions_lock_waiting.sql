@@ -1,9 +1,16 @@
 -- partitions_lock_waiting: as partitions_lock, but waits for its turn, up to lock_timeout.
 -- $1 partition_ids bigint[]
--- For a partition that was left out several times and is now flushed alone. An empty setting: it no longer exists.
-SELECT set_config('laneway.locked', coalesce(string_agg(held.partition_id::text, ','), ''), true)
+-- For a partition that was left out several times and is now flushed alone. Neither in the setting nor paused: it
+-- no longer exists.
+SELECT
+    set_config(
+        'laneway.locked',
+        coalesce(string_agg(held.partition_id::text, ',') FILTER (WHERE held.paused_at IS NULL), ''),
+        true
+    ),
+    coalesce(array_agg(held.partition_id) FILTER (WHERE held.paused_at IS NOT NULL), '{}') AS paused
 FROM (
-    SELECT p.partition_id
+    SELECT p.partition_id, p.paused_at
     FROM laneway.partition p
     WHERE p.partition_id = ANY ($1) AND p.deleted_at IS NULL
     ORDER BY p.partition_id

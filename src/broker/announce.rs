@@ -19,6 +19,7 @@ use crate::limits::{ANNOUNCE_PAUSE, CATCH_UP_BYTES, CATCH_UP_MESSAGES, GAPS_MAX,
 use crate::store::Store;
 use crate::store::listen::{Hint, Hints};
 use crate::store::messages::{Message, ReadLimit};
+use crate::store::partitions::Extent;
 use crate::store::timeline::Era;
 
 /// Where flushes report growth. Cheap to clone.
@@ -99,37 +100,39 @@ pub async fn follow(store: Store, reader: Reader, announcing: Announcing, lease:
             hint = heard.recv() => match hint {
                 Ok(Hint::Heads { broker_id, .. }) if Some(broker_id) == lease.broker_id() => continue,
                 Ok(Hint::Heads { partitions, .. }) => {
-                    look(&store, &announcer, partitions).await;
+                    look(&store, &reader, &announcer, partitions).await;
                     continue;
                 }
                 Ok(Hint::Topics | Hint::Group(_)) => continue,
-                Ok(Hint::Everything) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Ok(Hint::Everything) | Err(broadcast::error::RecvError::Lagged(_)) => reader.forget_all(),
                 Err(broadcast::error::RecvError::Closed) => return,
             },
             () = tokio::time::sleep(pause) => {}
         }
         pause = HEADS_POLL_INTERVAL.mul_f64(rand::rng().random_range(0.75..1.25));
         let followed = announcer.tails.followed();
-        look(&store, &announcer, followed).await;
+        look(&store, &reader, &announcer, followed).await;
     }
 }
 
-async fn look(store: &Store, announcer: &Announcer, mut partitions: Vec<PartitionId>) {
+async fn look(store: &Store, reader: &Reader, announcer: &Announcer, mut partitions: Vec<PartitionId>) {
     partitions.retain(|partition_id| announcer.tails.is_followed(*partition_id));
     if partitions.is_empty() {
         return;
     }
     let ends = announcer.tails.ends(&partitions); // before the look, so that it must find at least as much
     match store.heads_newest(&partitions).await {
-        Ok(heads) if heads.iter().any(|(partition_id, next)| ends.get(partition_id) > Some(next)) => {
+        Ok(heads) if heads.iter().any(|head| ends.get(&head.partition_id) > Some(&head.next)) => {
             tracing::warn!(
                 "committed messages are not in the database any more: what this broker remembers is dropped"
             );
             store.timelines().distrust();
         }
         Ok(heads) => {
-            for (partition_id, next_offset) in heads {
-                if let Some(gap) = announcer.tails.on_grown(partition_id, next_offset) {
+            for Extent { partition_id, start, next } in heads {
+                reader.on_start(partition_id, start);
+                announcer.tails.on_start(partition_id, start);
+                if let Some(gap) = announcer.tails.on_grown(partition_id, next) {
                     announcer.fill(gap);
                 }
             }

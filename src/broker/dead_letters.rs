@@ -12,7 +12,7 @@ use super::topics::TopicError;
 use crate::ids::{BrokerId, DeadLetterId, PartitionId};
 use crate::limits::{READ_BYTES_MAX, REPLAY_TRIES_MAX};
 use crate::store::Error;
-use crate::store::dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterPage, Replayed};
+use crate::store::dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterPage, Replay, Replayed};
 use crate::store::listen::Hint;
 use crate::store::segments::Extended;
 
@@ -27,6 +27,8 @@ const NOBODY: BrokerId = BrokerId(uuid::Uuid::nil());
 pub enum DeadLetterError {
     #[error("there is no dead letter {id}")]
     Unknown { id: DeadLetterId },
+    #[error("the topic of dead letter {id} is paused: it takes messages again once it is resumed")]
+    TopicPaused { id: DeadLetterId },
     #[error(transparent)]
     Topic(#[from] TopicError),
     #[error(transparent)]
@@ -88,7 +90,8 @@ impl Broker {
                 }
             }
             match self.store.dead_letters_replay(id).await {
-                Ok(Some(replayed)) => {
+                Ok(Some(Replay::Paused)) => return Err(DeadLetterError::TopicPaused { id }),
+                Ok(Some(Replay::Done(replayed))) => {
                     tracing::info!(dead_letter = %id, partition = %partition_id, offset = %replayed.offset, "replayed");
                     self.tell_replayed(partition_id).await;
                     return Ok(replayed);

@@ -54,7 +54,7 @@ pub enum Found {
     Behind,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Tail {
     slabs: VecDeque<Arc<Slab>>,
     /// Where the next message will be; unknown until something has joined.
@@ -65,9 +65,27 @@ struct Tail {
     waiting_bytes: usize,
     /// The gap that is being read ends here.
     filling_to: Option<Offset>,
+    /// Where the partition starts, as far as is known: nothing below is given out.
+    start: Offset,
     /// When all of this was true.
     era: Era,
     followers: Vec<Arc<Wake>>,
+}
+
+impl Default for Tail {
+    fn default() -> Self {
+        Self {
+            slabs: VecDeque::new(),
+            end: None,
+            bytes: 0,
+            waiting: BTreeMap::new(),
+            waiting_bytes: 0,
+            filling_to: None,
+            start: Offset::ZERO,
+            era: Era::default(),
+            followers: Vec::new(),
+        }
+    }
 }
 
 /// A gap that has to be read from the segments.
@@ -109,7 +127,7 @@ impl HotTails {
         let era = self.timelines.era();
         if tail.era != era {
             self.empty(&mut tail);
-            (tail.era, tail.filling_to) = (era, None);
+            (tail.era, tail.filling_to, tail.start) = (era, None, Offset::ZERO);
         }
         tail
     }
@@ -164,12 +182,33 @@ impl HotTails {
         let tail = self.current(&tail);
         let first = tail.slabs.front().map(|slab| slab.first());
         match (first, tail.end) {
+            (_, _) if from < tail.start => Found::Behind,
             (_, Some(end)) if from == end => Found::AtEnd,
             (Some(first), Some(end)) if first <= from && from < end => {
                 Found::Pieces(pieces(&tail.slabs, from, messages, bytes))
             }
             (Some(_) | None, Some(_) | None) => Found::Behind,
         }
+    }
+
+    /// The partition starts here: what lies below was dropped or purged. Those who follow are woken, and find out.
+    pub fn on_start(&self, partition_id: PartitionId, start: Offset) {
+        let Some(tail) = self.tail(partition_id) else { return };
+        let mut tail = self.current(&tail);
+        if start <= tail.start {
+            return;
+        }
+        tail.start = start;
+        while let Some(oldest) = tail.slabs.pop_front_if(|slab| slab.end() <= start) {
+            tail.bytes -= oldest.bytes();
+            self.bytes.fetch_sub(oldest.bytes(), Ordering::Relaxed);
+        }
+        tail.wake(partition_id);
+    }
+
+    /// Whether a partition is known to start after an offset.
+    pub fn is_below_start(&self, partition_id: PartitionId, offset: Offset) -> bool {
+        self.tail(partition_id).is_some_and(|tail| offset < self.current(&tail).start)
     }
 
     /// The trace of a message, if it is here.

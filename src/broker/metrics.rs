@@ -50,6 +50,7 @@ pub struct Metrics {
     pub nacks: Count,
     pub retries: Count,
     pub dead_letters: Count,
+    pub purged_messages: Count,
     pub given_up: Family<Reason, Count>,
     pub deadlines_missed: Count,
     pub lanes_granted: Count,
@@ -94,6 +95,7 @@ impl Metrics {
             nacks: Count::default(),
             retries: Count::default(),
             dead_letters: Count::default(),
+            purged_messages: Count::default(),
             given_up: Family::default(),
             deadlines_missed: Count::default(),
             lanes_granted: Count::default(),
@@ -202,6 +204,11 @@ impl Metrics {
         registry.register("nacks", "Messages that consumers have refused", self.nacks.clone());
         registry.register("retries", "Failures after which a message is tried again", self.retries.clone());
         registry.register("dead_letters", "Messages kept aside as dead letters", self.dead_letters.clone());
+        registry.register(
+            "purged_messages",
+            "Messages that operators have purged",
+            self.purged_messages.clone(),
+        );
         registry.register("given_up", "Messages that groups have given up, by policy", self.given_up.clone());
         registry.register("deadlines_missed", "Ack deadlines that passed", self.deadlines_missed.clone());
         registry.register("credit_stalls", "Times a lane waited for credit", self.credit_stalls.clone());
@@ -219,7 +226,7 @@ impl Metrics {
     }
 
     fn register_lanes(&self, registry: &mut Registry) {
-        for state in ["held", "draining", "blocked"] {
+        for state in ["held", "draining", "blocked", "paused"] {
             self.lanes_in(state).inc_by(0); // none is a number, too
         }
         registry.register("lanes", "Lanes held by sessions of this broker, by state", self.lanes.clone());

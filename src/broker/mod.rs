@@ -15,6 +15,7 @@
 //! | `steps` | acks and publishes of pipelines, together |
 //! | `groups` | members, lanes, deliveries, acks |
 //! | `group_admin` | groups and lanes for operators: looked at, altered, moved, deleted |
+//! | `management` | pausing, resuming, purging, and partitions in numbers, for operators |
 //! | `outbox` | what waits for one socket |
 //! | `metrics`, `lag` | what is counted; how far groups are behind |
 //! | `traces` | a trace as a tree, with what each group has made of it |
@@ -30,6 +31,7 @@ pub mod groups;
 pub mod hot_tail;
 pub mod lag;
 pub mod lease;
+pub mod management;
 mod marks;
 pub mod message;
 pub mod metrics;

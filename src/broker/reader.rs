@@ -191,7 +191,8 @@ impl Reader {
     ) -> Result<HashMap<Offset, TraceId>, Error> {
         let mut found = HashMap::new();
         for segment in &catalogue.segments {
-            let within = |offset: &&Offset| (segment.first_offset..segment.end_offset).contains(*offset);
+            let first = segment.first_offset.max(catalogue.start_offset);
+            let within = |offset: &&Offset| (first..segment.end_offset).contains(*offset);
             let inside: Vec<i64> = offsets.iter().filter(within).map(|offset| offset.0).collect();
             if !inside.is_empty() {
                 found.extend(self.store.segment_traces(segment.segment_id, &inside).await?);
@@ -236,7 +237,7 @@ impl Reader {
         limit: ReadLimit,
     ) -> Result<(Vec<Message>, Option<Offset>), ReadError> {
         let heads = self.store.heads_newest(&[partition_id]).await?;
-        let Some((_, end)) = heads.first().copied() else { return Ok((Vec::new(), None)) };
+        let Some(end) = heads.first().map(|head| head.next) else { return Ok((Vec::new(), None)) };
         loop {
             let mut freshness = Freshness::JustRead;
             let catalogue = self.catalogue(partition_id, &mut freshness).await?;
@@ -352,7 +353,8 @@ impl Reader {
         for segment in catalogue.segments.iter().filter(overlaps) {
             let found =
                 self.store.segment_find_trace(segment.segment_id, block, trace_id, payloads, TRACE_HOPS_MAX);
-            for (mut message, size) in found.await? {
+            let is_readable = |message: &Message| message.offset >= catalogue.start_offset;
+            for (mut message, size) in found.await?.into_iter().filter(|(message, _)| is_readable(message)) {
                 self.name_causes(std::slice::from_mut(&mut message)).await?;
                 hops.push(Hop { partition_id: block.partition_id, message, size });
             }
@@ -405,7 +407,7 @@ impl Reader {
             if !messages.is_empty() && !left.admits(&found) {
                 break;
             }
-            messages.extend(found);
+            messages.extend(found.into_iter().filter(|message| message.offset >= catalogue.start_offset));
             if messages.last().is_some_and(|last| last.offset > segment.first_offset) {
                 break; // the limit stopped it inside the segment: going on would skip
             }
@@ -448,6 +450,16 @@ impl Reader {
         let remembered = Remembered { catalogue: catalogue.clone(), read_at: Instant::now(), era };
         self.catalogues.insert(partition_id, remembered);
         Ok(catalogue)
+    }
+
+    /// Whatever is remembered may be too old.
+    pub fn forget_all(&self) {
+        self.catalogues.clear();
+    }
+
+    /// A partition starts here: a catalogue that knows an earlier start is too old.
+    pub fn on_start(&self, partition_id: PartitionId, start: Offset) {
+        self.catalogues.remove_if(&partition_id, |_, known| known.catalogue.start_offset < start);
     }
 
     fn recall(&self, partition_id: PartitionId) -> Option<Arc<Catalogue>> {

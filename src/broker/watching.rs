@@ -24,6 +24,7 @@ use crate::limits::{
 };
 use crate::store::Store;
 use crate::store::messages::{Message, ReadLimit};
+use crate::store::partitions::Extent;
 
 /// Why a watch was not begun.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -238,7 +239,7 @@ impl Task {
     async fn newest(&mut self, passing: &mut Passing) -> Result<Vec<Message>, ReadError> {
         let partitions: Vec<PartitionId> = passing.ends.keys().copied().collect();
         let mut messages = Vec::new();
-        for (partition_id, end) in self.watcher.store.heads_newest(&partitions).await? {
+        for Extent { partition_id, next: end, .. } in self.watcher.store.heads_newest(&partitions).await? {
             let Some(from) = passing.ends.get_mut(&partition_id).filter(|from| **from < end) else {
                 continue;
             };

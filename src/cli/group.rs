@@ -1,4 +1,4 @@
-//! `laneway group`: list, show, alter, move and delete groups, through the broker's HTTP API.
+//! `laneway group`: list, show, alter, move, pause and delete groups, through the broker's HTTP API.
 
 use clap::{Args, Subcommand};
 use laneway_client::group_api::{GroupDescription, GroupDetail, GroupQuery, Seek, Sought};
@@ -7,7 +7,7 @@ use laneway_client::{Admin, admin::AdminError};
 
 use super::Failure;
 use super::access::{Access, ask, print_table};
-use super::{lane, place};
+use super::{lane, management, place};
 use crate::cli::output::println;
 
 #[derive(Debug, Args)]
@@ -55,6 +55,12 @@ enum Action {
         #[arg(long, value_name = "N")]
         partition: Vec<u32>,
     },
+    /// Deliver nothing to a group until it is resumed; its members keep their lanes
+    #[command(after_help = "Example:\n  laneway group pause orders billing")]
+    Pause(Which),
+    /// Let a paused group go on
+    #[command(after_help = "Example:\n  laneway group resume orders billing")]
+    Resume(Which),
     /// Delete a group with everything that it has committed; its dead letters stay
     #[command(after_help = "Examples:\n  laneway group delete orders billing --yes\n  \
         laneway group delete orders billing --yes --force")]
@@ -132,6 +138,14 @@ impl Group {
                 let sought = admin.seek_group(&topic, &group, &Seek { to, partitions }).await?;
                 access.print(&sought, print_sought)
             }
+            Action::Pause(Which { topic, group }) => {
+                let paused = admin.pause_group(&topic, &group).await?;
+                access.print(&paused, |paused| print_settings(&paused.group))
+            }
+            Action::Resume(Which { topic, group }) => {
+                let resumed = admin.resume_group(&topic, &group).await?;
+                access.print(&resumed, |resumed| print_settings(&resumed.group))
+            }
             Action::Delete { which: Which { topic, group }, force, yes } => {
                 if !yes {
                     ask(
@@ -175,11 +189,16 @@ fn print_list(groups: &[GroupDescription]) {
         [group.topic.clone(), group.group.clone(), members, lag, policy, group.created_at.clone()]
     };
     print_table(["TOPIC", "GROUP", "MEMBERS", "LAG", "ON FAILURE", "CREATED"], groups.iter().map(row));
+    let paused = groups.iter().filter(|group| group.paused_at.is_some());
+    management::print_paused(paused.map(|group| format!("{}/{}", group.topic, group.group)).collect());
 }
 
 fn print_settings(group: &GroupDescription) {
     let settings = &group.settings;
     println!("group {} of topic {}, made {}", group.group, group.topic, group.created_at);
+    if let Some(paused_at) = &group.paused_at {
+        println!("  paused since {paused_at}: nothing is delivered");
+    }
     println!(
         "  ack within {} ms, at most {} attempt{}, then {}",
         settings.ack_deadline_ms,

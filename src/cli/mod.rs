@@ -11,6 +11,7 @@ mod dead_each;
 mod doctor;
 mod group;
 mod lane;
+mod management;
 mod news;
 mod output;
 mod place;

@@ -1,4 +1,4 @@
-//! `laneway topic`: make, list, show, alter and delete topics, through the broker's HTTP API.
+//! `laneway topic`: make, list, show, alter, pause, purge and delete topics, through the broker's HTTP API.
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, Subcommand};
@@ -9,6 +9,7 @@ use laneway_client::topic::{
 
 use super::Failure;
 use super::access::{Access, ask, print_table};
+use super::management::{self, PurgeTopic};
 use crate::cli::output::println;
 
 #[derive(Debug, Args)]
@@ -39,6 +40,30 @@ enum Action {
         laneway topic alter audit --retention-age 30d --retention-bytes none\n  \
         laneway topic alter clicks --delivery-times off")]
     Alter(Alter),
+    /// Stop a topic: it takes no messages and delivers none until it is resumed
+    #[command(after_help = "Example:\n  laneway topic pause orders")]
+    Pause {
+        /// Its name
+        name: String,
+    },
+    /// Let a paused topic go on
+    #[command(after_help = "Example:\n  laneway topic resume orders")]
+    Resume {
+        /// Its name
+        name: String,
+    },
+    /// Drop messages of a topic for good; groups that are behind are told
+    #[command(after_help = "Examples:\n  laneway topic purge orders --all\n  \
+        laneway topic purge orders --before 2026-11-16T06:00:00Z\n  \
+        laneway topic purge orders --before-offset 1042 --partition 3 --yes")]
+    Purge(PurgeTopic),
+    /// Count what each partition holds, and how far each group is
+    #[command(after_help = "Examples:\n  laneway topic partitions orders\n  \
+        laneway topic partitions orders --json | jq '.[].stored_messages'")]
+    Partitions {
+        /// Its name
+        name: String,
+    },
     /// Delete a topic with everything in it
     #[command(after_help = "Examples:\n  laneway topic delete orders\n  laneway topic delete orders --yes")]
     Delete {
@@ -123,6 +148,13 @@ impl Topic {
             Action::Alter(Alter { name, changes }) => {
                 access.print(&admin.alter_topic(&name, &changes.request()).await?, print_detail)
             }
+            Action::Pause { name } => access.print(&admin.pause_topic(&name).await?, print_detail),
+            Action::Resume { name } => access.print(&admin.resume_topic(&name).await?, print_detail),
+            Action::Purge(purge) => purge.run(access, &admin).await,
+            Action::Partitions { name } => access
+                .print(&management::partitions(&admin, &name).await?, |all| {
+                    management::print_partitions(all)
+                }),
             Action::Delete { name, yes } => {
                 if !yes {
                     ask(
@@ -208,6 +240,8 @@ fn print_list(topics: &[TopicDescription]) {
         [topic.name.clone(), topic.partitions.to_string(), retention(topic), topic.created_at.clone()]
     };
     print_table(["TOPIC", "PARTITIONS", "RETENTION", "CREATED"], topics.iter().map(row));
+    let paused = topics.iter().filter(|topic| topic.paused_at.is_some());
+    management::print_paused(paused.map(|topic| topic.name.clone()).collect());
 }
 
 fn partitions(topic: &TopicDescription) -> String {
@@ -232,6 +266,9 @@ fn print_detail(detail: &TopicDetail) {
     let topic = &detail.topic;
     println!("topic {}, made {}", topic.name, topic.created_at);
     println!("  payload at most {} bytes, kept {}", topic.payload_bytes_max, retention(topic));
+    if let Some(paused_at) = &topic.paused_at {
+        println!("  paused since {paused_at}: takes no messages and delivers none");
+    }
     println!("  delivery times {}", if topic.delivery_times { "kept" } else { "not kept" });
     let row = |partition: &PartitionDescription| {
         [

@@ -179,7 +179,7 @@ pub(super) async fn seek(
     Ok(Json(Sought { lanes: sought.iter().map(lane).collect() }))
 }
 
-fn both((topic, group): (String, String)) -> Result<(TopicName, GroupName), Failure> {
+pub(super) fn both((topic, group): (String, String)) -> Result<(TopicName, GroupName), Failure> {
     Ok((topic_name(topic)?, group_name(group)?))
 }
 
@@ -218,10 +218,11 @@ fn description(group: &GroupOverview) -> GroupDescription {
         lag_messages: group.lag,
         settings: settings::described(&group.group.settings),
         created_at: group.created_at.to_string(),
+        paused_at: group.paused_at.map(|at| at.to_string()),
     }
 }
 
-fn detail(shown: GroupShown) -> GroupDetail {
+pub(super) fn detail(shown: GroupShown) -> GroupDetail {
     let member = |member: MemberOverview| MemberDescription {
         session: member.session_id.to_string(),
         broker: member.broker_id.to_string(),

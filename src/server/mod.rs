@@ -21,6 +21,7 @@ mod groups;
 mod guard;
 mod health;
 mod lanes;
+mod management;
 mod messages;
 mod openapi;
 mod problem;
@@ -90,6 +91,12 @@ fn described() -> (Router<Context>, utoipa::openapi::OpenApi) {
         .routes(routes!(topics::show, topics::alter, topics::delete))
         .routes(routes!(groups::show, groups::alter, groups::delete))
         .routes(routes!(groups::seek))
+        .routes(routes!(management::pause_topic))
+        .routes(routes!(management::resume_topic))
+        .routes(routes!(management::purge))
+        .routes(routes!(management::partitions))
+        .routes(routes!(management::pause_group))
+        .routes(routes!(management::resume_group))
         .routes(routes!(groups::list))
         .routes(routes!(lanes::list))
         .routes(routes!(lanes::brokers))

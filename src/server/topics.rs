@@ -138,10 +138,11 @@ fn description(topic: &Topic) -> TopicDescription {
         dedup_window_ms: topic.settings.dedup_window.as_millis() as u64,
         delivery_times: topic.settings.delivery_times,
         created_at: topic.created_at.to_string(),
+        paused_at: topic.paused_at.map(|at| at.to_string()),
     }
 }
 
-fn detail(topic: &Topic, partitions: &[Partition]) -> TopicDetail {
+pub(super) fn detail(topic: &Topic, partitions: &[Partition]) -> TopicDetail {
     let partition = |partition: &Partition| PartitionDescription {
         partition: partition.number,
         start_offset: partition.start_offset.0,

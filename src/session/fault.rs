@@ -153,6 +153,7 @@ impl From<AppendError> for Refusal {
             }
             AppendError::Refused { .. } => Self::new(ErrorCode::InvalidMessage, detail),
             AppendError::UnknownPartition => Self::new(ErrorCode::UnknownTopic, detail),
+            AppendError::TopicPaused => Self::new(ErrorCode::TopicPaused, detail),
             AppendError::Internal { .. } => Self::new(ErrorCode::Internal, detail),
         }
     }
@@ -167,6 +168,7 @@ impl From<StepError> for Refusal {
             StepError::LeaseLost => ErrorCode::LeaseLost,
             StepError::Mismatch => ErrorCode::StepMismatch,
             StepError::UnknownPartition => ErrorCode::UnknownTopic,
+            StepError::TopicPaused => ErrorCode::TopicPaused,
             StepError::Unavailable { .. } => ErrorCode::Unavailable,
             StepError::OutcomeUnknown { .. } => ErrorCode::OutcomeUnknown,
             StepError::Refused { .. } => ErrorCode::InvalidMessage,

@@ -62,6 +62,14 @@ pub enum Rest {
     End,
 }
 
+/// What became of a replay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replay {
+    Done(Replayed),
+    /// Its topic takes nothing now; the dead letter stays.
+    Paused,
+}
+
 /// Where a dead letter was published again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replayed {
@@ -102,12 +110,12 @@ impl Store {
 
     /// Takes a dead letter out and appends it to its partition, or does neither; `None`: there is none, or its topic is gone.
     /// The tables must be there: [`Error::NoSegment`] if they are not.
-    pub async fn dead_letters_replay(&self, id: DeadLetterId) -> Result<Option<Replayed>, Error> {
+    pub async fn dead_letters_replay(&self, id: DeadLetterId) -> Result<Option<Replay>, Error> {
         retry::contended(retry::Policy::CONTENDED, || self.replay(id)).await
     }
 
     /// A connection on which this fails is not used again: its transaction is open, and it may have missed a new table.
-    async fn replay(&self, id: DeadLetterId) -> Result<Option<Replayed>, Error> {
+    async fn replay(&self, id: DeadLetterId) -> Result<Option<Replay>, Error> {
         let mut connection = self.connection().await?;
         let transaction = connection.begin().await?;
         transaction.query(&COMMITS_WAIT, &[], Effect::None).await?;
@@ -117,12 +125,14 @@ impl Store {
         };
         let dead_letter = dead_letter(&row);
         let reports = transaction.append(LockMode::Wait, &flush(&dead_letter)).await?;
-        let [Report::Stored { first_offset, .. }] = reports.as_slice() else {
-            transaction.rollback().await?; // not locked, because it is deleted: the topic has gone meanwhile
-            return Ok(None);
+        let [Report::Stored { first_offset, .. }] = reports.batches.as_slice() else {
+            transaction.rollback().await?;
+            // Otherwise it is not locked, because it is deleted: the topic has gone meanwhile.
+            let is_paused = reports.paused.contains(&dead_letter.partition_id);
+            return Ok(is_paused.then_some(Replay::Paused));
         };
         transaction.commit().await?;
-        Ok(Some(Replayed { partition: dead_letter.partition, offset: *first_offset }))
+        Ok(Some(Replay::Done(Replayed { partition: dead_letter.partition, offset: *first_offset })))
     }
 }
 

@@ -18,7 +18,7 @@ use super::error::Error;
 use super::lanes::{Commit, Fence};
 use super::query::{Query, query};
 use super::times::TimeColumns;
-use crate::ids::{Offset, Sequence};
+use crate::ids::{Offset, PartitionId, Sequence};
 use crate::limits::{APPENDER_STALL_TIMEOUT, FLUSH_BYTES_MAX, FLUSH_PATIENCE};
 
 query!(LANES_LOCK = "lanes_lock"[INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID_ARRAY]);
@@ -277,8 +277,10 @@ pub enum LaneReport {
 /// What a committed flush reports.
 #[derive(Debug, Default)]
 pub struct Reports {
-    /// Batches without one were locked by somebody else.
+    /// Batches without one were locked by somebody else, or are paused.
     pub batches: Vec<Report>,
+    /// Partitions that take nothing now.
+    pub paused: Vec<PartitionId>,
     pub lanes: Vec<LaneReport>,
 }
 
@@ -324,8 +326,10 @@ impl Connection {
             Pipelined::Committed(mut rows) => {
                 let lanes = rows.pop_if(|_| has_lanes).unwrap_or_default();
                 let batches = rows.pop_if(|_| has_batches).unwrap_or_default();
+                let locked = rows.pop_if(|_| has_batches).unwrap_or_default();
                 Outcome::Committed(Reports {
                     batches: batches.iter().map(Report::of).collect(),
+                    paused: paused(&locked),
                     lanes: lanes.iter().map(lane_report).collect(),
                 })
             }
@@ -344,13 +348,20 @@ pub(super) fn stall_for(bytes: i64) -> Duration {
 
 impl super::connection::Transaction<'_> {
     /// Writes a flush as part of a larger transaction; nothing has happened before its commit.
-    pub(super) async fn append(&self, mode: LockMode, flush: &Flush<'_>) -> Result<Vec<Report>, Error> {
+    pub(super) async fn append(&self, mode: LockMode, flush: &Flush<'_>) -> Result<Reports, Error> {
         use super::error::Effect;
-        self.query(mode.query(), &[&flush.batches.partition_ids], Effect::None).await?;
+        let locked = self.query(mode.query(), &[&flush.batches.partition_ids], Effect::None).await?;
         let columns = flush.columns();
         let rows = self.query(&MESSAGES_APPEND, &flush.params(&columns), Effect::None).await?;
-        Ok(rows.iter().map(Report::of).collect())
+        let batches = rows.iter().map(Report::of).collect();
+        Ok(Reports { batches, paused: paused(&locked), lanes: Vec::new() })
     }
+}
+
+/// Those of the partitions that were to be locked that take nothing now.
+pub(super) fn paused(locked: &[tokio_postgres::Row]) -> Vec<PartitionId> {
+    let ids: Vec<i64> = locked.first().map(|row| row.get("paused")).unwrap_or_default();
+    ids.into_iter().map(PartitionId).collect()
 }
 
 /// Optional columns as they are sent: a column that the whole flush leaves empty costs nothing per row.

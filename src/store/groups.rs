@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::error::{Effect, Error};
 use super::lanes::{BROKERS_HOLD, LaneRow, lane_row};
+use super::management::Running;
 use super::query::query;
 use super::{Store, retry};
 use crate::ids::{BrokerId, GroupId, Offset, PartitionId, SessionId, TopicId};
@@ -69,6 +70,16 @@ pub struct Group {
     pub settings: GroupSettings,
 }
 
+/// A group as it is now.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GroupNow {
+    pub settings: GroupSettings,
+    /// Whether its topic keeps delivery times.
+    pub delivery_times: bool,
+    /// Whether it is delivered to: neither it nor its topic is paused.
+    pub running: Running,
+}
+
 /// Where a new group begins in one partition; `None`: after the newest message.
 pub type FirstOffset = (PartitionId, Option<Offset>);
 
@@ -128,11 +139,15 @@ impl Store {
         Ok(row.as_ref().map(group))
     }
 
-    /// What belongs to a group now, and whether its topic keeps delivery times; `None`: it is gone.
-    pub async fn groups_settings(&self, group_id: GroupId) -> Result<Option<(GroupSettings, bool)>, Error> {
+    /// What belongs to a group now; `None`: it is gone.
+    pub async fn groups_settings(&self, group_id: GroupId) -> Result<Option<GroupNow>, Error> {
         let connection = self.connection().await?;
         let row = connection.query_opt(&GROUPS_SETTINGS, &[&group_id.0], Effect::None).await?;
-        Ok(row.as_ref().map(|row| (group(row).settings, row.get("delivery_times"))))
+        Ok(row.as_ref().map(|row| GroupNow {
+            settings: group(row).settings,
+            delivery_times: row.get("delivery_times"),
+            running: if row.get("paused") { Running::Paused } else { Running::Resumed },
+        }))
     }
 
     /// A session becomes a member. `false`: the broker was buried, and nothing happened.

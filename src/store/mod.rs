@@ -34,6 +34,7 @@ pub mod group_changes;
 pub mod groups;
 pub mod lanes;
 pub mod listen;
+pub mod management;
 pub mod manager;
 pub mod messages;
 pub mod migrate;

@@ -28,6 +28,8 @@ pub struct GroupOverview {
     /// Messages that are not done, of all its lanes.
     pub lag: i64,
     pub created_at: Timestamp,
+    /// Since when nothing is delivered to it.
+    pub paused_at: Option<Timestamp>,
 }
 
 /// A member of a group.
@@ -201,6 +203,7 @@ fn group_overview(row: &Row) -> GroupOverview {
         members: row.get::<_, i64>("members") as u32,
         lag: row.get("lag"),
         created_at: row.get("created_at"),
+        paused_at: row.get("paused_at"),
     }
 }
 

@@ -27,19 +27,26 @@ pub struct Partition {
     pub last_published_at: Option<Timestamp>,
 }
 
+/// From where to where the messages of a partition stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    pub partition_id: PartitionId,
+    pub start: Offset,
+    pub next: Offset,
+}
+
 impl Store {
-    /// Where some partitions end now; those without a message are left out.
-    pub async fn heads_newest(
-        &self,
-        partitions: &[PartitionId],
-    ) -> Result<Vec<(PartitionId, Offset)>, Error> {
+    /// Where some partitions start and end now; those without a message are left out.
+    pub async fn heads_newest(&self, partitions: &[PartitionId]) -> Result<Vec<Extent>, Error> {
         let partition_ids: Vec<i64> = partitions.iter().map(|partition_id| partition_id.0).collect();
         let connection = self.connection().await?;
         let rows = connection.query(&HEADS_NEWEST, &[&partition_ids], Effect::None).await?;
-        let head = |row: &tokio_postgres::Row| {
-            (PartitionId(row.get("partition_id")), Offset(row.get("next_offset")))
+        let extent = |row: &tokio_postgres::Row| Extent {
+            partition_id: PartitionId(row.get("partition_id")),
+            start: Offset(row.get("start_offset")),
+            next: Offset(row.get("next_offset")),
         };
-        Ok(rows.iter().map(head).collect())
+        Ok(rows.iter().map(extent).collect())
     }
 
     /// The partitions of a topic by number; empty if there is no such topic.

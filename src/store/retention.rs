@@ -15,6 +15,8 @@ query!(TRACE_LINKS_TRIM = "trace_links_trim"[INT8, INT8]);
 query!(SEGMENTS_EXPIRED = "segments_expired"[]);
 query!(SEGMENTS_RETIRE = "segments_retire"[INT8, INT8]);
 query!(SEGMENTS_CUT = "segments_cut"[INT8, INT8]);
+query!(SEGMENTS_EMPTIED = "segments_emptied"[]);
+query!(SEGMENTS_CUT_EMPTIED = "segments_cut_emptied"[INT8, INT8]);
 query!(SEGMENTS_LEAVING = "segments_leaving"[]);
 query!(SEGMENTS_DETACHED = "segments_detached"[INT8]);
 query!(SEGMENTS_FORGET = "segments_forget"[INT8]);
@@ -37,6 +39,8 @@ pub enum ExpiredKind {
     Sealed,
     /// The one that takes messages, though none has come for the whole retention age.
     Open,
+    /// The one that takes messages, of which everything was purged.
+    Emptied,
 }
 
 /// A segment on its way out.
@@ -66,11 +70,23 @@ impl Connection {
         Ok(rows.iter().map(expired).collect())
     }
 
+    /// Open segments of which everything was purged.
+    async fn segments_emptied(&self) -> Result<Vec<Expired>, Error> {
+        let rows = self.query(&SEGMENTS_EMPTIED, &[], Effect::None).await?;
+        let emptied = |row: &tokio_postgres::Row| Expired {
+            segment_id: SegmentId(row.get("segment_id")),
+            partition_id: PartitionId(row.get("partition_id")),
+            kind: ExpiredKind::Emptied,
+        };
+        Ok(rows.iter().map(emptied).collect())
+    }
+
     /// Moves the start of the partition past a segment; `None`: it is not its turn (any more).
     pub async fn segments_retire(&mut self, expired: Expired) -> Result<Option<Offset>, Error> {
         let start = match expired.kind {
             ExpiredKind::Sealed => self.retire_sealed(expired).await?,
-            ExpiredKind::Open => self.retire_open(expired).await?,
+            ExpiredKind::Open => self.retire_open(&SEGMENTS_CUT, expired).await?,
+            ExpiredKind::Emptied => self.retire_open(&SEGMENTS_CUT_EMPTIED, expired).await?,
         };
         if let Some(start) = start {
             self.execute(&HEADS_TRIM, &[&expired.partition_id.0, &start.0]).await?;
@@ -86,9 +102,13 @@ impl Connection {
         Ok(start)
     }
 
-    async fn retire_open(&mut self, expired: Expired) -> Result<Option<Offset>, Error> {
+    async fn retire_open(
+        &mut self,
+        query: &'static Query,
+        expired: Expired,
+    ) -> Result<Option<Offset>, Error> {
         let transaction = self.begin().await?;
-        let start = move_start(&transaction, &SEGMENTS_CUT, expired).await?;
+        let start = move_start(&transaction, query, expired).await?;
         if start.is_some() {
             transaction.run(&SEGMENT_DETACH, &integers(expired.partition_id, expired.segment_id)).await?;
         }
@@ -143,7 +163,8 @@ impl Store {
     pub async fn retention_pass(&self) -> Result<usize, Error> {
         let mut retired = 0;
         // A list of its own: in the head of the loop its connection would be held for as long as the loop runs.
-        let all_expired = self.upkeep_connection().await?.segments_expired().await?;
+        let mut all_expired = self.upkeep_connection().await?.segments_expired().await?;
+        all_expired.extend(self.upkeep_connection().await?.segments_emptied().await?);
         for expired in all_expired {
             let start = retry::contended(retry::Policy::DDL_LATER, || async {
                 self.upkeep_connection().await?.segments_retire(expired).await

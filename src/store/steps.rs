@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::connection::{Connection, Params, Pipelined};
 use super::error::{Effect, Error};
-use super::flush::{Flush, MESSAGES_APPEND, PARTITIONS_LOCK_WAITING, Report, stall_for};
+use super::flush::{Flush, MESSAGES_APPEND, PARTITIONS_LOCK_WAITING, Report, paused, stall_for};
 use super::lanes::Fence;
 use super::query::{Query, query};
 use super::times::{LaneTime, TimeColumns};
@@ -200,6 +200,13 @@ impl<'a> StepColumns<'a> {
         self.partition_ids.push(partition_id.0);
     }
 
+    /// The steps that write to some of these partitions, counted from 0.
+    fn writing_to(&self, partitions: &[PartitionId]) -> Vec<usize> {
+        let of_steps = self.partition_steps.iter().zip(&self.partition_ids);
+        let theirs = of_steps.filter(|(_, id)| partitions.contains(&PartitionId(**id)));
+        theirs.map(|(step, _)| *step as usize - 1).collect()
+    }
+
     /// Adds a message of the last step, by the number of its partition.
     pub fn message(&mut self, partition: u32, place: Place) {
         let (batch, place) = match place {
@@ -230,6 +237,8 @@ pub enum Obstacle {
     LeaseLost { step: usize },
     /// A partition of the step is gone.
     PartitionGone { step: usize },
+    /// A partition of the step takes nothing now.
+    PartitionPaused { step: usize },
     /// A message has an older copy of the same transaction id.
     Repeated { message: usize, offset: Offset },
 }
@@ -270,7 +279,7 @@ impl Connection {
         }
         statements.push((&STEPS_INSERT, &insert));
         match self.pipeline(STEPS, stall_for(flush.batches.bytes.iter().sum()), &statements).await {
-            Pipelined::Committed(rows) => committed(&rows, writes),
+            Pipelined::Committed(rows) => committed(&rows, writes, steps),
             Pipelined::NothingHappened(error) => Outcome::NothingHappened(error),
             Pipelined::Unknown(error) => Outcome::Unknown(error),
         }
@@ -317,19 +326,22 @@ fn insert_params<'a>(steps: &'a StepColumns<'_>, flush: &'a Flush<'_>) -> [&'a (
 }
 
 /// The rows of each statement, in the order of sending.
-fn committed(rows: &[Vec<Row>], writes: bool) -> Outcome {
+fn committed(rows: &[Vec<Row>], writes: bool, steps: &StepColumns<'_>) -> Outcome {
     let (check, append) = if writes { (&rows[2], Some(&rows[3])) } else { (&rows[1], None) };
+    let paused = if writes { steps.writing_to(&paused(&rows[1])) } else { Vec::new() };
     match check.is_empty() {
         true => Outcome::Committed(append.into_iter().flatten().map(Report::of).collect()),
-        false => Outcome::Obstructed(check.iter().map(obstacle).collect()),
+        false => Outcome::Obstructed(check.iter().map(|row| obstacle(row, &paused)).collect()),
     }
 }
 
-fn obstacle(row: &Row) -> Obstacle {
+/// `paused`: the steps that write to a partition which takes nothing now.
+fn obstacle(row: &Row, paused: &[usize]) -> Obstacle {
     let place = row.get::<_, i32>("place") as usize - 1;
     match row.get::<_, &str>("kind") {
         "known" => Obstacle::Known { step: place, done: done_step(row) },
         "lost" => Obstacle::LeaseLost { step: place },
+        "gone" if paused.contains(&place) => Obstacle::PartitionPaused { step: place },
         "gone" => Obstacle::PartitionGone { step: place },
         _ => {
             let offsets: Vec<i64> = row.get("offsets");

@@ -64,6 +64,8 @@ pub struct Topic {
     /// By their numbers, from 0.
     pub partitions: Vec<PartitionId>,
     pub created_at: Timestamp,
+    /// Since when it takes no messages and delivers none.
+    pub paused_at: Option<Timestamp>,
 }
 
 /// Whether a topic was made.
@@ -254,5 +256,6 @@ fn topic(row: &Row) -> Topic {
         },
         partitions: partitions.unwrap_or_default().into_iter().map(PartitionId).collect(),
         created_at: row.get("created_at"),
+        paused_at: row.get("paused_at"),
     }
 }

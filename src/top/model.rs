@@ -294,7 +294,7 @@ mod tests {
             on_failure: OnFailure::Skip,
         };
         let (topic, group, created_at) = ("orders".into(), name.into(), String::new());
-        GroupDescription { topic, group, members: 1, lag_messages, settings, created_at }
+        GroupDescription { topic, group, members: 1, lag_messages, settings, created_at, paused_at: None }
     }
 
     fn lane(group: &str, partition: u32, committed_offset: i64, state: LaneState) -> LaneDescription {

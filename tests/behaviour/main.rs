@@ -8,4 +8,5 @@ mod harness;
 mod appender;
 mod groups;
 mod numbered_http;
+mod purges;
 mod trace_index;

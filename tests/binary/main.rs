@@ -15,6 +15,7 @@
 //! | `top` | `laneway top` on a terminal and in a pipe |
 //! | `reference` | completions, manual pages, help |
 //! | `logs` | what `serve` says on a terminal and in a pipe |
+//! | `managing` | topics and groups paused, resumed, purged and counted; settings that are refused |
 //! | `topic_delete`, `dead_letters`, `dead_many` | topics and messages on their way out |
 //! | `pooler`, `tls`, `store` | how the store reaches its database |
 //! | `bench`, `source` | measurements; which PostgreSQL the tests use |
@@ -42,6 +43,7 @@ mod http_routes;
 mod http_values;
 mod lifecycle;
 mod logs;
+mod managing;
 mod operator;
 mod operator_failures;
 mod pooler;

@@ -19,6 +19,7 @@ STATE = {"partition_out_of_range", "out_of_range", "payload_too_large"}
 RULES = [
     ("malformed", re.compile(r"from$")),  # only one of from, before and at
     ("invalid_message", re.compile(r"(messages\[\d+\]\.)?sequence$")),  # follows on, and needs a producer
+    ("malformed", re.compile(r"before_(at|offset)$")),  # not in the future, not beyond the end
     ("invalid_setting", re.compile(r"partitions$")),  # a topic never loses one
     ("key_too_large", re.compile(r"(messages\[\d+\]\.)?key$")),
     ("invalid_cause", re.compile(r"(messages\[\d+\]\.)?cause$")),  # names a message, which must exist
@@ -81,7 +82,11 @@ def in_range(value, low, high):
 
 
 def keep_orders(operation, parameters):
-    """What all operations need is not deleted: the requests that would do it delete what exists for that."""
+    """What all operations need is not deleted, paused or purged: the requests that would do it get what exists for that."""
+    if operation in ("pause_topic", "purge_topic") and parameters.get("topic") == "orders":
+        parameters["topic"] = "idle"
+    if operation == "pause_group" and parameters.get("group") == "billing":
+        parameters["group"] = "idle"
     if operation == "delete_topic" and parameters.get("topic") == "orders":
         parameters["topic"] = "obsolete"
     if operation == "delete_group" and parameters.get("group") == "billing":

@@ -24,14 +24,17 @@ impl Drop for Seeded {
     }
 }
 
-/// Topics `orders` and `obsolete`; on `orders` the groups `billing`, with a member, and `obsolete`, and dead letters from 1 on.
+/// Topics `orders`, `obsolete` and `idle`; on `orders` the groups `billing`, with a member, `obsolete` and `idle`, and dead letters
+/// from 1 on.
 pub async fn seed(server: &Server) -> Seeded {
     make_topic(&server.address, "orders", 2).await;
     make_topic(&server.address, "obsolete", 1).await;
+    make_topic(&server.address, "idle", 1).await;
     publish(server).await;
     give_up(server).await;
     let url = format!("ws://{}/v1/ws", server.address);
     let client = Client::connect(&url, laneway_client::Options::default()).await.unwrap();
+    drop(client.subscribe("orders", "idle").await.unwrap());
     let mut orders = client.subscribe("orders", "billing").await.unwrap();
     let member = tokio::spawn(async move {
         while let Some(delivery) = orders.next().await {

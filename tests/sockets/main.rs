@@ -25,6 +25,7 @@
 //! | `database_metrics` | what it tells of the database: commits, errors, pools |
 //! | `utilisation` | the views that tell who does how much |
 //! | `lag_metrics` | what it tells of lag, and which broker does |
+//! | `management` | pausing and resuming, partitions in numbers |
 
 #![allow(clippy::unwrap_used, clippy::too_many_lines)]
 
@@ -43,6 +44,7 @@ mod handovers;
 mod hints;
 mod hops;
 mod lag_metrics;
+mod management;
 mod members;
 mod metrics;
 mod poison;

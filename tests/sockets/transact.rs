@@ -14,7 +14,7 @@ use crate::harness::socket::{BOTH, Socket, ack, make_topic, offsets, payloads, t
 use crate::harness::{Server, wait};
 
 /// A step that acknowledges single messages of a batch and publishes some texts.
-fn step(batch: &Batch, singles: &[i64], topic: &str, texts: &[&str]) -> Transact {
+pub fn step(batch: &Batch, singles: &[i64], topic: &str, texts: &[&str]) -> Transact {
     let messages: Vec<NewMessage> =
         texts.iter().map(|payload| NewMessage { partition: Some(0), ..text(*payload) }).collect();
     let publish = StepPublish { topic: topic.into(), messages };

@@ -9,6 +9,7 @@ mod harness;
 mod delivery_times;
 mod heads;
 mod hostile;
+mod purging;
 mod quiet_partitions;
 mod reading;
 mod retention;

@@ -62,7 +62,7 @@ pub enum AdminError {
 /// A handle on one broker's HTTP API. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Admin {
-    http: reqwest::Client,
+    pub(crate) http: reqwest::Client,
     base: Url,
 }
 
@@ -253,7 +253,7 @@ impl Admin {
         self.answer(self.http.get(self.url(&path))).await
     }
 
-    fn group(&self, topic: &str, group: &str, action: &[&str]) -> Url {
+    pub(crate) fn group(&self, topic: &str, group: &str, action: &[&str]) -> Url {
         self.url(&[&["v1", "topics", topic, "groups", group], action].concat())
     }
 
@@ -262,13 +262,16 @@ impl Admin {
         self.url(&[&["v1", "dead-letters", id.as_str()], action].concat())
     }
 
-    fn url(&self, path: &[&str]) -> Url {
+    pub(crate) fn url(&self, path: &[&str]) -> Url {
         let mut url = self.base.clone();
         url.path_segments_mut().expect("http addresses have paths").clear().extend(path);
         url
     }
 
-    async fn answer<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Result<T, AdminError> {
+    pub(crate) async fn answer<T: DeserializeOwned>(
+        &self,
+        request: reqwest::RequestBuilder,
+    ) -> Result<T, AdminError> {
         let (status, body) = self.send(request).await?;
         serde_json::from_slice(&body).map_err(|error| AdminError::Foreign {
             url: self.base.to_string(),

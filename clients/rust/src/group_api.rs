@@ -26,6 +26,10 @@ pub struct GroupDescription {
     /// When it was made, on the database clock (RFC 3339).
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Moment))]
     pub created_at: String,
+    /// Since when nothing is delivered to it (RFC 3339); absent: it runs, unless its topic is paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Moment>))]
+    pub paused_at: Option<String>,
 }
 
 /// One page of groups: `GET /v1/groups`.

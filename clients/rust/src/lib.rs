@@ -145,6 +145,7 @@ pub mod dead_letter;
 pub mod error_code;
 pub mod group;
 pub mod group_api;
+pub mod management;
 pub mod message;
 mod name;
 #[cfg(feature = "openapi")]

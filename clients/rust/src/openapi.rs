@@ -10,6 +10,7 @@ use utoipa::{Number, PartialSchema, ToSchema};
 
 use crate::error_code::ErrorCode;
 use crate::group::GroupName;
+use crate::management::Purge;
 use crate::name::NAME_CHARS_MAX;
 use crate::topic::{TOPIC_PARTITIONS_MAX, TopicName};
 use crate::wire::{OnFailure, Start};
@@ -100,6 +101,19 @@ schemas! {
     OnFailure => text()
         .enum_values(Some([OnFailure::DeadLetter, OnFailure::Block, OnFailure::Skip].map(OnFailure::as_str)))
         .build();
+    Purge => OneOfBuilder::new()
+        .item(only("all", yes()))
+        .item(only("before_at", Moment::schema()))
+        .item(
+            ObjectBuilder::new()
+                .property("before_offset", Position::schema())
+                .required("before_offset")
+                .property("partition", integer(0, i64::from(TOPIC_PARTITIONS_MAX) - 1))
+                .required("partition")
+                .additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(false)))
+                .build(),
+        )
+        .build();
     Start => OneOfBuilder::new()
         .item(text().enum_values(Some(["earliest", "latest"])).build())
         .item(only("at", Moment::schema()))
@@ -137,6 +151,12 @@ fn integer(min: i64, max: i64) -> Object {
         .minimum(Some(Number::from(min)))
         .maximum(Some(Number::from(max)))
         .build()
+}
+
+/// Nothing but `true`.
+fn yes() -> RefOr<Schema> {
+    let yes = ObjectBuilder::new().schema_type(Type::Boolean).enum_values(Some([true])).build();
+    RefOr::from(Schema::from(yes))
 }
 
 /// An object with exactly one member.

@@ -225,6 +225,10 @@ pub struct TopicDescription {
     /// When it was made, on the database clock (RFC 3339).
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Moment))]
     pub created_at: String,
+    /// Since when it takes no messages and delivers none (RFC 3339); absent: it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Moment>))]
+    pub paused_at: Option<String>,
 }
 
 /// One page of topics by name.

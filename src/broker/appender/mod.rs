@@ -74,6 +74,9 @@ pub enum AppendError {
     /// The partition is gone; nothing happened.
     #[error("the partition no longer exists")]
     UnknownPartition,
+    /// An operator has paused the topic; nothing happened.
+    #[error("the topic is paused: it takes messages again once it is resumed")]
+    TopicPaused,
     /// An answer that we do not expect; nothing happened.
     #[error("{reason}")]
     Internal { reason: String },
@@ -90,6 +93,7 @@ impl AppendError {
             AppendError::SequenceGap { .. } => "sequence_gap",
             AppendError::Refused { .. } => "refused",
             AppendError::UnknownPartition => "unknown_partition",
+            AppendError::TopicPaused => "topic_paused",
             AppendError::Internal { .. } => "internal",
         }
     }

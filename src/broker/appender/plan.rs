@@ -12,7 +12,7 @@ use super::commits::{self, PendingCommit};
 use super::memory::Memory;
 use super::unit::{Known, Pending};
 use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
-use crate::store::flush::{Flush, Place, Report};
+use crate::store::flush::{Flush, Place, Report, Reports};
 use crate::store::messages::Message;
 
 /// The units of one partition in one flush.
@@ -37,6 +37,8 @@ pub(super) struct Settlement {
     pub wrote: Vec<Wrote>,
     /// Batches that somebody else had locked.
     pub skipped: Vec<Taken>,
+    /// Batches of partitions that take nothing now.
+    pub paused: Vec<Taken>,
     /// Units to try again without what is known about them now.
     pub again: Vec<Taken>,
     /// Units that are stored; only the offsets of their duplicates have to be looked up.
@@ -114,14 +116,17 @@ impl Plan {
 
     /// Answers the units that are done and sorts the others by what they need.
     /// `followed`: whether the messages of a partition are wanted.
-    pub fn settle(self, reports: &[Report], followed: impl Fn(PartitionId) -> bool) -> Settlement {
+    pub fn settle(self, reports: &Reports, followed: impl Fn(PartitionId) -> bool) -> Settlement {
         let mut settlement = Settlement::default();
-        let verdicts = self.verdicts(reports);
+        let verdicts = self.verdicts(&reports.batches);
         for (taken, verdict) in self.batches.into_iter().zip(verdicts) {
             match verdict {
                 Verdict::Stored { first_offset, published_at } => {
                     let wanted = followed(taken.partition_id);
                     settlement.stored(taken, first_offset, published_at, wanted.then(Vec::new));
+                }
+                Verdict::Skipped if reports.paused.contains(&taken.partition_id) => {
+                    settlement.paused.push(taken);
                 }
                 Verdict::Skipped => settlement.skipped.push(taken),
                 Verdict::Misfits(misfits) => settlement.misfit(taken, &misfits),

@@ -26,7 +26,7 @@ use crate::ids::{Offset, PartitionId};
 use crate::limits::{
     APPEND_PATIENCE, FLUSH_SKIP_PAUSE, FLUSH_SKIP_PAUSES_MAX, FLUSH_SKIPS_MAX, FLUSHES_ALONE_MAX,
 };
-use crate::store::flush::{LaneReport, LockMode, Outcome, Report};
+use crate::store::flush::{LaneReport, LockMode, Outcome, Reports};
 use crate::store::timeline::Era;
 use crate::store::{Connection, Error, Role, Store};
 
@@ -334,16 +334,16 @@ impl Task {
     /// Settles a flush; returns two halves if the data of some unit has to be found out.
     async fn on_outcome(&mut self, plan: Plan, outcome: Outcome, era: Era) -> Option<(Plan, Plan)> {
         match outcome {
-            Outcome::Committed(reports) => self.on_committed(plan, &reports.batches, era),
+            Outcome::Committed(reports) => self.on_committed(plan, &reports, era),
             Outcome::NothingHappened(error) => return self.on_nothing_happened(plan, error),
             Outcome::Unknown(error) => self.on_unknown(plan, &error),
         }
         None
     }
 
-    fn on_committed(&mut self, plan: Plan, reports: &[Report], era: Era) {
+    fn on_committed(&mut self, plan: Plan, reports: &Reports, era: Era) {
         let announcer = &self.after.announcer;
-        let Settlement { wrote, skipped, again, known } =
+        let Settlement { wrote, skipped, paused, again, known } =
             plan.settle(reports, |partition_id| announcer.is_followed(partition_id));
         for Wrote { partition_id, offsets, producers, messages } in wrote {
             self.after.announcer.on_flushed(partition_id, messages, era);
@@ -352,6 +352,9 @@ impl Task {
         }
         for Taken { partition_id, units } in again {
             self.put_back(partition_id, units);
+        }
+        for pending in paused.into_iter().flat_map(|taken| taken.units) {
+            pending.fail(AppendError::TopicPaused);
         }
         for found in known {
             tokio::spawn(look_up(self.store.clone(), found));
@@ -447,7 +450,7 @@ impl Task {
     /// A flush that waited for its lock and still did not get it means that the partition is gone.
     async fn on_alone(&mut self, plan: Plan, outcome: Outcome, era: Era) -> Option<(Plan, Plan)> {
         match outcome {
-            Outcome::Committed(reports) if reports.batches.is_empty() => {
+            Outcome::Committed(reports) if reports.batches.is_empty() && reports.paused.is_empty() => {
                 plan.into_units()
                     .into_iter()
                     .for_each(|pending| pending.refuse(AppendError::UnknownPartition));

@@ -18,6 +18,7 @@ use crate::broker::reader::ReadError;
 use crate::broker::slab::{Piece, Slab};
 use crate::ids::{Epoch, Offset, PartitionId, SessionId};
 use crate::limits::{COMMIT_RETRY_PAUSE, FETCHED_BYTES_KEPT, STEP_COMMIT_PAUSE};
+use crate::store::management::Running;
 use crate::store::messages::Message;
 
 /// Whether a lane has sent a batch, and so may send another.
@@ -91,7 +92,10 @@ impl GroupTask {
 
     fn send_batch(&mut self, partition_id: PartitionId) -> Turn {
         let now = Instant::now();
-        let turn = self.try_send(partition_id, now);
+        let turn = match self.running {
+            Running::Resumed => self.try_send(partition_id, now),
+            Running::Paused => Turn::Waits,
+        };
         self.set_timer(partition_id);
         turn
     }
@@ -253,6 +257,9 @@ impl GroupTask {
 
 fn source(held: &mut Held, tails: &HotTails, sendable: Sendable, messages: usize, bytes: u64) -> Source {
     let from = sendable.from;
+    if held.fetched.is_some() && tails.is_below_start(held.fence.partition_id, from) {
+        held.fetched = None; // purged since it was read
+    }
     if let Some(slab) = held.fetched.as_ref().filter(|slab| slab.first() <= from && from < slab.end()) {
         return Source::Pieces(vec![Slab::piece(slab, from, messages, bytes)]);
     }

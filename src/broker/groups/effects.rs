@@ -14,6 +14,7 @@ use crate::ids::{BrokerId, Epoch, GroupId, Offset, PartitionId, SessionId};
 use crate::limits::{CATCH_UP_BYTES, CATCH_UP_MESSAGES, EFFECT_RETRY_PAUSE, EFFECT_RETRY_PAUSE_MIN};
 use crate::store::groups::{GroupSettings, GroupView};
 use crate::store::lanes::{DeadLetter, Fence, LaneRow, ResumeAt, Settled, Settlement};
+use crate::store::management::Running;
 use crate::store::messages::{Message, ReadLimit};
 use crate::store::{Error, Store};
 
@@ -62,6 +63,7 @@ pub(super) enum Event {
 pub(super) struct Listed {
     pub settings: GroupSettings,
     pub keeping: Keeping,
+    pub running: Running,
     pub lanes: Vec<LaneRow>,
 }
 
@@ -254,9 +256,10 @@ async fn listed(
 ) -> Result<Option<Listed>, Error> {
     let Some(lanes) = lanes? else { return Ok(None) };
     let found = store.groups_settings(group_id).await?;
-    Ok(found.map(|(settings, delivery_times)| Listed {
-        settings,
-        keeping: Keeping::of(delivery_times),
+    Ok(found.map(|now| Listed {
+        settings: now.settings,
+        keeping: Keeping::of(now.delivery_times),
+        running: now.running,
         lanes,
     }))
 }

@@ -9,6 +9,7 @@
 //! | `answer` | acks, nacks, progress, credit, and what follows from failures |
 //! | `stepping` | what steps of pipelines reserve and acknowledge |
 //! | `effects` | what is done beside the loop, in the database |
+//! | `pausing` | what an operator has paused; what is in flight |
 //! | `flights` | spans of deliveries and acks, if anybody wants them |
 //! | `lane`, `ranges`, `times`, `credit`, `assignment`, `backoff`, `settings` | the rules; pure |
 //! | `model` | the rules in every order of events; in tests only |
@@ -26,6 +27,7 @@ mod flights;
 pub mod lane;
 #[cfg(test)]
 mod model;
+mod pausing;
 mod ranges;
 mod reconcile;
 pub mod settings;
@@ -57,7 +59,7 @@ use super::metrics::Metrics;
 use super::outbox::Outbox;
 use super::reader::{ReadError, Reader};
 use super::topics::{TopicError, Topics};
-use crate::ids::{GroupId, Offset, SessionId, StepId};
+use crate::ids::{GroupId, Offset, PartitionId, SessionId, StepId};
 use crate::limits::{CATCH_UP_READS_MAX, GROUP_REQUESTS_MAX, SETTLEMENTS_MAX};
 use crate::store::groups::{Group, GroupSettings};
 use crate::store::lanes::Fence;
@@ -196,6 +198,10 @@ enum Request {
         session_id: SessionId,
         messages: u32,
         bytes: u64,
+    },
+    /// How much is in flight, lane by lane.
+    Count {
+        reply: oneshot::Sender<HashMap<PartitionId, u64>>,
     },
 }
 

@@ -25,6 +25,7 @@ use crate::ids::{BrokerId, Offset, PartitionId, SessionId};
 use crate::store::Error;
 use crate::store::groups::GroupSettings;
 use crate::store::lanes::{Fence, LaneRow, Release, ResumeAt, Settlement};
+use crate::store::management::Running;
 
 impl GroupTask {
     pub(super) fn on_join(&mut self, member: Member) {
@@ -185,6 +186,7 @@ impl GroupTask {
             Ok(Some(listed)) if !listed.lanes.is_empty() => {
                 self.on_settings(listed.settings);
                 self.on_keeping(listed.keeping);
+                self.on_running(listed.running);
                 listed.lanes
             }
             Ok(Some(_) | None) => return self.on_gone(),
@@ -339,6 +341,7 @@ impl GroupTask {
         metrics.lanes_granted.inc();
         metrics.takeovers.inc_by(u64::from(at.epoch.0 > 1));
         metrics.lanes_in("held").inc();
+        metrics.lanes_in("paused").inc_by(i64::from(self.running == Running::Paused));
         tracing::info!(
             group.name = self.name, partition = number, epoch = %at.epoch, session = %session_id, committed_offset,
             "lane granted"
@@ -441,6 +444,7 @@ impl GroupTask {
         let metrics = &self.surroundings.metrics;
         metrics.lanes_revoked.get_or_create(&Reason { reason: why }).inc();
         metrics.lanes_in("held").dec();
+        metrics.lanes_in("paused").dec_by(i64::from(self.running == Running::Paused));
         metrics.lanes_in("draining").dec_by(i64::from(held.drain_until.is_some()));
         metrics.lanes_in("blocked").dec_by(i64::from(held.lane.gate == Gate::Blocked));
         let session_id = held.fence.session_id;

@@ -30,6 +30,7 @@ use crate::limits::{
 use crate::store::groups::Group;
 use crate::store::lanes::{Fence, Release};
 use crate::store::listen::Hint;
+use crate::store::management::Running;
 use crate::store::topics::Topic;
 
 /// A session that takes part.
@@ -240,6 +241,8 @@ pub(super) struct GroupTask {
     pub distrusted: bool,
     /// Whether the topic keeps delivery times.
     pub keeping: Keeping,
+    /// Whether anything is delivered: an operator may have paused the group or its topic.
+    pub running: Running,
     /// Partitions by the numbers that people see.
     pub numbers: HashMap<u32, PartitionId>,
     pub broker_id: Option<BrokerId>,
@@ -287,6 +290,7 @@ impl GroupTask {
             look_pauses: Pauses::default(),
             stalled: BTreeSet::new(),
             distrusted: false,
+            running: Running::Resumed, // what counts is read before the first lane comes
             numbers: HashMap::new(),
             inbox,
             events,
@@ -394,6 +398,7 @@ impl GroupTask {
             Request::Nack { session_id, nack } => self.on_nack(session_id, nack),
             Request::Progress { session_id, progress } => self.on_progress(session_id, &progress),
             Request::Credit { session_id, messages, bytes } => self.on_credit(session_id, messages, bytes),
+            Request::Count { reply } => self.on_count(reply),
         }
     }
 

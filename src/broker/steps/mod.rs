@@ -103,6 +103,8 @@ pub enum StepError {
     Mismatch,
     #[error("a partition of the step no longer exists")]
     UnknownPartition,
+    #[error("a topic of the step is paused: nothing was acknowledged or published")]
+    TopicPaused,
     #[error("the database is unavailable: {reason}")]
     Unavailable { reason: String },
     #[error("the outcome is unknown, send the same step again: {reason}")]

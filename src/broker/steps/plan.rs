@@ -218,6 +218,9 @@ impl Plan {
                 Obstacle::PartitionGone { step } => {
                     refused.entry(step).or_insert(StepError::UnknownPartition);
                 }
+                Obstacle::PartitionPaused { step } => {
+                    refused.entry(step).or_insert(StepError::TopicPaused);
+                }
                 Obstacle::Repeated { message, offset } => {
                     if let Some((step, index)) = messages.get(message) {
                         self.steps[*step].stored.insert(*index, offset);
