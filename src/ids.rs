@@ -29,6 +29,8 @@ integer_newtype! {
     CutId;
     /// A message that a group has given up, as operators name it.
     DeadLetterId;
+    /// A message that waits for its time, as people name it.
+    ScheduleId;
     /// Position of one message in its partition: zero-based, dense, never reused.
     Offset;
     /// Place of one message in what a producer sends to one partition: from 0, without gaps.
