@@ -41,6 +41,13 @@ integer_newtype! {
     Epoch;
 }
 
+impl ScheduleId {
+    /// What a transaction id is known for is an offset; below 0 it is a message that waits, by its id, negated.
+    pub const fn at_place(place: Offset) -> Option<ScheduleId> {
+        if place.0 < 0 { Some(ScheduleId(-place.0)) } else { None }
+    }
+}
+
 impl Offset {
     /// Where every partition begins.
     pub const ZERO: Offset = Offset(0);

@@ -42,6 +42,7 @@ use crate::ids::{PartitionId, Sequence};
 use crate::limits::{APPENDER_BYTES_MAX, APPENDER_MESSAGES_MAX, APPENDER_UNITS_MAX};
 use crate::store::Store;
 use crate::store::lanes::{Commit, Fence};
+use crate::store::schedules::TimeFault;
 
 /// Partitions whose heads want thinning; a full channel only delays it.
 const CHORES_MAX: usize = 4_096;
@@ -70,6 +71,9 @@ pub enum AppendError {
     /// The partition is gone; nothing happened.
     #[error("the partition no longer exists")]
     UnknownPartition,
+    /// The time of a message, by its place in the publish, is not taken; nothing happened.
+    #[error("message {index}: {fault}")]
+    Time { index: usize, fault: TimeFault },
     /// An answer that we do not expect; nothing happened.
     #[error("{reason}")]
     Internal { reason: String },
@@ -86,6 +90,7 @@ impl AppendError {
             AppendError::SequenceGap { .. } => "sequence_gap",
             AppendError::Refused { .. } => "refused",
             AppendError::UnknownPartition => "unknown_partition",
+            AppendError::Time { .. } => "time",
             AppendError::Internal { .. } => "internal",
         }
     }

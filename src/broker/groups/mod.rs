@@ -10,7 +10,7 @@
 //! | `stepping` | what steps of pipelines reserve and acknowledge |
 //! | `effects` | what is done beside the loop, in the database |
 //! | `flights` | spans of deliveries and acks, if anybody wants them |
-//! | `lane`, `ranges`, `times`, `credit`, `assignment`, `backoff`, `settings` | the rules; pure |
+//! | `lane`, `ranges`, `times`, `credit`, `assignment`, `backoff`, `pause`, `settings` | the rules; pure |
 //! | `model` | the rules in every order of events; in tests only |
 //!
 //! One task per group and broker owns everything about the lanes that this broker's sessions hold. It never waits for the
@@ -26,6 +26,7 @@ mod flights;
 pub mod lane;
 #[cfg(test)]
 mod model;
+mod pause;
 mod ranges;
 mod reconcile;
 pub mod settings;

@@ -163,7 +163,7 @@ mod tests {
             [(3, Some(7), false), (0, Some(2), false), (3, Some(8), false), (3, None, true)]
         {
             summary.on_let_in();
-            summary.on_receipt(Receipt { partition, offset, duplicate });
+            summary.on_receipt(Receipt { partition, offset, duplicate, schedule: None });
         }
         summary.on_let_in();
         summary.on_lost(9, &Error::TimedOut { doubtful: true });

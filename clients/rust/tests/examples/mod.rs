@@ -65,7 +65,17 @@ fn ack(next: Option<i64>, ranges: &[(i64, i64)]) -> Ack {
 
 fn nack() -> Nack {
     let (reason, delay_ms) = (None, None);
-    Nack { id: None, subscription: 1, partition: 7, epoch: 4, round: 2, offset: 1_041, reason, delay_ms }
+    Nack {
+        id: None,
+        subscription: 1,
+        partition: 7,
+        epoch: 4,
+        round: 2,
+        offset: 1_041,
+        reason,
+        delay_ms,
+        until: None,
+    }
 }
 
 fn hello() -> Hello {
@@ -273,7 +283,14 @@ fn welcomes() -> Vec<(&'static str, BrokerFrame)> {
 
 fn unit(partition: u32, positions: &[u32], first_offset: Option<i64>) -> PublishedUnit {
     let (duplicates, error) = (vec![], None);
-    PublishedUnit { partition, positions: positions.to_vec(), first_offset, duplicates, error }
+    PublishedUnit {
+        partition,
+        positions: positions.to_vec(),
+        first_offset,
+        duplicates,
+        scheduled: Vec::new(),
+        error,
+    }
 }
 
 fn published(units: Vec<PublishedUnit>) -> BrokerFrame {
