@@ -187,7 +187,7 @@ enum Request {
     },
     Nack {
         session_id: SessionId,
-        nack: Nack,
+        nack: Box<Nack>,
     },
     Progress {
         session_id: SessionId,
@@ -248,7 +248,7 @@ impl GroupHandle {
     }
 
     pub async fn nack(&self, session_id: SessionId, nack: Nack) {
-        self.send(Request::Nack { session_id, nack }).await;
+        self.send(Request::Nack { session_id, nack: Box::new(nack) }).await;
     }
 
     pub async fn progress(&self, session_id: SessionId, progress: Progress) {
