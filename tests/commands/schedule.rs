@@ -47,7 +47,8 @@ async fn what_is_published_with_a_time_is_listed_shown_moved_and_cancelled() {
     let moved = document(bus.run(&["schedule", "move", &last, "--delay", "0s", "--json"]).await);
     assert_eq!(moved["id"].to_string(), last);
     let args = ["tail", "orders", "--from", "earliest", "--count", "1"];
-    assert_eq!(bus.run(&args).await.stdout, "two\n");
+    let appended = document(bus.run(&args).await);
+    assert_eq!(appended["payload"], "two");
     let args = ["publish", "orders", "--delay", "1s", "--at", "2035-12-24T18:00:00Z"];
     wrong_usage(&bus.run_with(&args, b"x\n").await, "cannot be used with");
     wrong_usage(&bus.run(&["schedule", "move", &last]).await, "--delay");
