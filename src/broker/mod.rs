@@ -210,8 +210,7 @@ impl Assembled {
             tokio::spawn(tasks::schedules::run(
                 store.clone(),
                 firing,
-                self.broker.schedules.alarm().clone(),
-                metrics.clone(),
+                self.broker.schedules.after().clone(),
                 stop.clone(),
             )),
             tokio::spawn(tasks::heartbeat::run(

@@ -7,7 +7,6 @@
 //! would take longer with every message. Nothing that waits is due before the floor, but for what the margin, the alarm and a
 //! look from the very first now and then find.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -15,7 +14,7 @@ use rand::Rng as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::announce::Announcer;
-use crate::broker::metrics::Metrics;
+use crate::broker::schedules::After;
 use crate::broker::schedules::alarm::Alarm;
 use crate::ids::PartitionId;
 use crate::limits::{
@@ -40,42 +39,42 @@ struct Firing {
     first_due: Option<Timestamp>,
     /// Partitions that somebody else held a moment ago: the next look leaves them out.
     busy: Vec<PartitionId>,
+    /// Failed turns in a row.
+    failures: u32,
     announcer: Announcer,
-    metrics: Arc<Metrics>,
+    after: After,
 }
 
 /// Runs until stopped. An error is logged and the next turn tries again: what is due stays due.
-pub async fn run(
-    store: Store,
-    announcer: Announcer,
-    alarm: Alarm,
-    metrics: Arc<Metrics>,
-    stop: CancellationToken,
-) {
-    let work = async {
-        tokio::join!(fire(&store, announcer, &alarm, metrics), look_from_the_very_first(&store, &alarm))
-    };
+pub async fn run(store: Store, announcer: Announcer, after: After, stop: CancellationToken) {
+    let alarm = after.alarm.clone();
+    let work =
+        async { tokio::join!(fire(&store, announcer, after), look_from_the_very_first(&store, &alarm)) };
     stop.run_until_cancelled(work).await;
 }
 
 /// Cancel safety: a transaction that is dropped half-way takes its connection with it, and happens whole or not at all.
-async fn fire(store: &Store, announcer: Announcer, alarm: &Alarm, metrics: Arc<Metrics>) {
+async fn fire(store: &Store, announcer: Announcer, after: After) {
+    let alarm = &after.alarm.clone();
     let mut firing = Firing {
         store: store.clone(),
         connection: None,
         floor: THE_VERY_FIRST,
         first_due: None,
         busy: Vec::new(),
+        failures: 0,
         announcer,
-        metrics,
+        after,
     };
     loop {
         firing.hear(alarm);
-        let pause = firing.turn().await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "what is due waits for the database");
-            firing.connection = None;
-            EFFECT_RETRY_PAUSE.mul_f64(rand::rng().random_range(0.5..1.0))
-        });
+        let pause = match firing.turn().await {
+            Ok(pause) => {
+                firing.failures = 0;
+                pause
+            }
+            Err(error) => firing.on_failed(&error),
+        };
         let until = tokio::time::Instant::now() + pause;
         loop {
             tokio::select! {
@@ -149,18 +148,30 @@ impl Firing {
         }
     }
 
+    /// Says so once, until it works again.
+    fn on_failed(&mut self, error: &Error) -> Duration {
+        match self.failures {
+            0 => tracing::warn!(%error, "what is due waits for the database"),
+            _ => tracing::debug!(%error, "what is due still waits for the database"),
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.connection = None;
+        EFFECT_RETRY_PAUSE.mul_f64(rand::rng().random_range(0.5..1.0))
+    }
+
     fn on_fired(&mut self, asked: Vec<PartitionId>, fired: Vec<Fired>, took: Duration) -> Duration {
         let mut messages = 0;
         for Fired { partition_id, next_offset, messages: some, bytes, lateness } in &fired {
             self.announcer.on_appended(*partition_id, *next_offset);
-            self.metrics.published_messages.inc_by(*some);
-            self.metrics.published_bytes.inc_by(*bytes);
+            self.after.tables.on_fired(*partition_id, *next_offset);
+            self.after.metrics.published_messages.inc_by(*some);
+            self.after.metrics.published_bytes.inc_by(*bytes);
             lateness
                 .iter()
-                .for_each(|late| self.metrics.schedule_lateness.observe((*late + took).as_secs_f64()));
+                .for_each(|late| self.after.metrics.schedule_lateness.observe((*late + took).as_secs_f64()));
             messages += *some;
         }
-        self.metrics.schedules_fired.inc_by(messages);
+        self.after.metrics.schedules_fired.inc_by(messages);
         let is_fired = |partition_id: &PartitionId| fired.iter().any(|one| one.partition_id == *partition_id);
         self.busy = asked.into_iter().filter(|partition_id| !is_fired(partition_id)).collect();
         match messages {

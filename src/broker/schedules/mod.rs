@@ -5,12 +5,14 @@
 //! | `mod` | the handle, admission by messages and bytes; listing, moving and cancelling |
 //! | `due` | times as producers write them |
 //! | `writer` | the loop of the one connection that writes them down |
+//! | `tables` | tables ahead of need |
 //! | `alarm` | the bell that wakes who fires what is due (`tasks::schedules`) |
 //!
 //! A schedule is durable before it is answered. It is appended to its partition by whichever broker is first when it is due.
 
 pub mod alarm;
 pub mod due;
+pub mod tables;
 mod writer;
 
 use std::sync::Arc;
@@ -22,6 +24,8 @@ use tokio::task::JoinHandle;
 
 use self::alarm::Alarm;
 use self::due::{Due, DueFault};
+use self::tables::Tables;
+pub use self::writer::After;
 use self::writer::Pending;
 use super::Broker;
 use super::appender::{AppendError, AppendResult, ProducerRun};
@@ -67,26 +71,28 @@ pub struct SchedulesHandle {
     inbox: mpsc::Sender<Pending>,
     messages: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
-    alarm: Alarm,
+    after: After,
 }
 
 /// Starts the task that writes schedules down.
 pub fn start(store: &Store, metrics: &Arc<Metrics>) -> (SchedulesHandle, JoinHandle<()>) {
     let (inbox, requests) = mpsc::channel(SCHEDULE_UNITS_MAX);
+    let (alarm, tables) = (Alarm::default(), Tables::new(store.clone()));
+    let after = After { alarm, tables, metrics: metrics.clone() };
     let handle = SchedulesHandle {
         inbox,
         messages: Arc::new(Semaphore::new(APPENDER_MESSAGES_MAX)),
         bytes: Arc::new(Semaphore::new(APPENDER_BYTES_MAX)),
-        alarm: Alarm::default(),
+        after: after.clone(),
     };
-    let task = writer::run(store.clone(), requests, handle.alarm.clone(), metrics.clone());
+    let task = writer::run(store.clone(), requests, after);
     (handle, tokio::spawn(task))
 }
 
 impl SchedulesHandle {
-    /// The bell of who fires what is due.
-    pub fn alarm(&self) -> &Alarm {
-        &self.alarm
+    /// What who fires shares with who writes down.
+    pub fn after(&self) -> &After {
+        &self.after
     }
 
     /// Hands a unit in. Units are written down in the order in which they are submitted.
@@ -173,7 +179,7 @@ impl Broker {
             None => Err(unknown),
             Some(Err(fault)) => Err(DueFault::Clock(fault).into()),
             Some(Ok(due_at)) => {
-                self.schedules.alarm().ring(due_at);
+                self.schedules.after().alarm.ring(due_at);
                 schedule.due_at = due_at;
                 tracing::info!(schedule = %id, partition = %schedule.partition_id, %due_at, "schedule moved");
                 Ok(schedule)

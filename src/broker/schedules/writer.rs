@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::alarm::Alarm;
+use super::tables::Tables;
 use super::{ScheduleUnit, Share};
 use crate::broker::appender::columns::window_ms;
 use crate::broker::appender::{AppendError, AppendResult, Duplicate, Receipt};
@@ -75,22 +76,24 @@ enum Name {
     Number(i64, Uuid, i64),
 }
 
+/// Who is told of what is written down and fired. Cheap to clone, and no way in: who holds it keeps no task alive.
+#[derive(Debug, Clone)]
+pub struct After {
+    pub alarm: Alarm,
+    pub tables: Tables,
+    pub metrics: Arc<Metrics>,
+}
+
 struct Writer {
     store: Store,
     connection: Option<Connection>,
     waiting: VecDeque<Pending>,
-    alarm: Alarm,
-    metrics: Arc<Metrics>,
+    after: After,
 }
 
 /// Runs until the last handle is gone. Cancel safety: none. Spawned once and polled to completion.
-pub(super) async fn run(
-    store: Store,
-    mut inbox: mpsc::Receiver<Pending>,
-    alarm: Alarm,
-    metrics: Arc<Metrics>,
-) {
-    let mut writer = Writer { store, connection: None, waiting: VecDeque::new(), alarm, metrics };
+pub(super) async fn run(store: Store, mut inbox: mpsc::Receiver<Pending>, after: After) {
+    let mut writer = Writer { store, connection: None, waiting: VecDeque::new(), after };
     while let Some(first) = inbox.recv().await {
         writer.waiting.push_back(first);
         while !writer.waiting.is_empty() {
@@ -165,8 +168,11 @@ impl Writer {
             let result = match report {
                 UnitReport::Written { standings, first_due_at } => {
                     let new = standings.iter().filter(|standing| matches!(standing, Standing::New(_)));
-                    self.metrics.schedules.inc_by(new.count() as u64);
-                    first_due_at.into_iter().for_each(|due_at| self.alarm.ring(due_at));
+                    self.after.metrics.schedules.inc_by(new.count() as u64);
+                    if let Some(due_at) = first_due_at {
+                        self.after.alarm.ring(due_at);
+                        self.after.tables.on_scheduled(pending.unit.partition_id);
+                    }
                     Ok(receipt(&pending.same_as, &standings))
                 }
                 UnitReport::Refused { place, fault } => {
