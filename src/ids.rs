@@ -29,6 +29,8 @@ integer_newtype! {
     CutId;
     /// A message that a group has given up, as operators name it.
     DeadLetterId;
+    /// A message that waits for its time, as people name it.
+    ScheduleId;
     /// Position of one message in its partition: zero-based, dense, never reused.
     Offset;
     /// Place of one message in what a producer sends to one partition: from 0, without gaps.
@@ -37,6 +39,13 @@ integer_newtype! {
     GroupId;
     /// Fencing number of a lane: grows each time it changes hands.
     Epoch;
+}
+
+impl ScheduleId {
+    /// What a transaction id is known for is an offset; below 0 it is a message that waits, by its id, negated.
+    pub const fn at_place(place: Offset) -> Option<ScheduleId> {
+        if place.0 < 0 { Some(ScheduleId(-place.0)) } else { None }
+    }
 }
 
 impl Offset {

@@ -290,6 +290,33 @@ pub const LAG_LOOK_LANES_MAX: usize = 20_000;
 /// Lanes that have series of their own in `/metrics`, two each: what a scrape and a Prometheus server take without pain.
 pub const LAG_LANES_MAX: usize = 2_000;
 
+// Schedules.
+
+/// How far ahead a message may be scheduled: "up to years", and far within what timestamps hold.
+pub const SCHEDULE_AHEAD_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// A time that is past by no more than this is due at once: clocks differ, and a publish may be long under way. What is older is
+/// refused as a mistake.
+pub const SCHEDULE_PAST_MAX: Duration = Duration::from_secs(60);
+/// Messages of one transaction that writes schedules down; it holds the locks of their partitions.
+pub const SCHEDULES_PER_WRITE_MAX: usize = 1_000;
+/// Units that wait to be written down; more are refused as `overloaded`.
+pub const SCHEDULE_UNITS_MAX: usize = 4_096;
+/// Messages that one transaction appends because they are due: it is over in some milliseconds, and flushes wait for it no longer.
+pub const SCHEDULES_PER_FIRE_MAX: i64 = 1_000;
+/// How often it is looked for what other brokers have scheduled, if nothing is known to be due sooner: how late a message may be
+/// whose broker has died between writing it down and its time.
+pub const SCHEDULE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause between two fires while there is something to fire: what is due together is appended together.
+pub const SCHEDULE_FIRE_PAUSE: Duration = Duration::from_millis(10);
+/// Pause of a broker that finds others at work on all that is due: one of them does, the rest look on.
+pub const SCHEDULE_YIELD_PAUSE: Duration = Duration::from_millis(30);
+/// How long a schedule may take from its due time being set to its commit being seen: looks begin this long before the last one.
+pub const SCHEDULE_COMMIT_MAX: Duration = Duration::from_secs(2);
+/// How often a look begins from the very first all the same, for a commit that took longer; at most a twentieth of the time.
+pub const SCHEDULE_FULL_LOOK_INTERVAL: Duration = Duration::from_secs(30);
+/// Schedules of one page; their bytes are bounded like those of a read.
+pub const SCHEDULES_PAGE_MAX: u32 = 1_000;
+
 // HTTP.
 
 /// Body of one request.

@@ -9,3 +9,7 @@ WHERE p.partition_id = $1 AND p.deleted_at IS NOT NULL
   AND NOT EXISTS (SELECT FROM laneway.producer_run r WHERE r.partition_id = p.partition_id)
   AND NOT EXISTS (SELECT FROM laneway.transaction_seen s WHERE s.partition_id = p.partition_id)
   AND NOT EXISTS (SELECT FROM laneway.dead_letter d WHERE d.partition_id = p.partition_id)
+  AND NOT EXISTS (
+      SELECT FROM laneway.schedule s WHERE s.topic_id = p.topic_id AND s.partition_id = p.partition_id
+  )
+  AND NOT EXISTS (SELECT FROM laneway.schedule_seen s WHERE s.partition_id = p.partition_id)

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, broadcast, mpsc};
 use super::hot_tail::{Gap, HotTails};
 use super::lease::Lease;
 use super::reader::Reader;
-use crate::ids::PartitionId;
+use crate::ids::{Offset, PartitionId};
 use crate::limits::{ANNOUNCE_PAUSE, CATCH_UP_BYTES, CATCH_UP_MESSAGES, GAPS_MAX, HEADS_POLL_INTERVAL};
 use crate::store::Store;
 use crate::store::listen::{Hint, Hints};
@@ -59,6 +59,15 @@ impl Announcer {
     /// A flush of this broker was committed; `messages` are empty if nobody follows the partition here.
     pub fn on_flushed(&self, partition_id: PartitionId, messages: Vec<Message>, era: Era) {
         if let Some(gap) = self.tails.on_flushed(partition_id, messages, era) {
+            self.fill(gap);
+        }
+        self.grown.partitions.lock().insert(partition_id);
+        self.grown.notify.notify_one();
+    }
+
+    /// Something else of this broker has appended to a partition, up to this end: those who follow it here read it.
+    pub fn on_appended(&self, partition_id: PartitionId, next: Offset) {
+        if let Some(gap) = self.tails.on_grown(partition_id, next) {
             self.fill(gap);
         }
         self.grown.partitions.lock().insert(partition_id);

@@ -272,7 +272,10 @@ impl HotTails {
                 tail.filling_to = Some(next);
                 Some(Gap { partition_id, from: end, to: next, era: tail.era })
             }
-            Some(_) => None, // being read; the next look finds the rest
+            Some(_) => {
+                tail.filling_to = tail.filling_to.max(Some(next)); // being read: who reads goes on up to here
+                None
+            }
             None => {
                 tail.wake(partition_id); // whoever follows it reads the segments
                 None
@@ -287,7 +290,7 @@ impl HotTails {
         if tail.era != gap.era {
             return None;
         }
-        tail.filling_to = None;
+        let to = tail.filling_to.take().max(Some(gap.to)).unwrap_or(gap.to);
         let unread = messages.is_empty();
         if let Some(end) = tail.end {
             messages.retain(|message| message.offset >= end); // a flush of our own may have been faster
@@ -303,9 +306,9 @@ impl HotTails {
             (None, _) => self.empty(&mut tail), // it could not be read: those who follow read for themselves
         }
         tail.wake(gap.partition_id);
-        let rest = tail.end.filter(|end| *end < gap.to)?;
-        tail.filling_to = Some(gap.to);
-        Some(Gap { from: rest, ..gap })
+        let rest = tail.end.filter(|end| *end < to)?;
+        tail.filling_to = Some(to);
+        Some(Gap { from: rest, to, ..gap })
     }
 
     fn join(&self, tail: &mut Tail, slab: Arc<Slab>) {

@@ -42,6 +42,10 @@ pub struct Metrics {
     pub lane_commits: Count,
     pub steps: Count,
     pub step_flushes: Count,
+    pub schedules: Count,
+    pub schedules_fired: Count,
+    pub schedules_cancelled: Count,
+    pub schedule_lateness: Histogram,
     pub delivered_messages: Count,
     pub delivered_bytes: Count,
     pub delivered_batches: Count,
@@ -87,6 +91,10 @@ impl Metrics {
             lane_commits: Count::default(),
             steps: Count::default(),
             step_flushes: Count::default(),
+            schedules: Count::default(),
+            schedules_fired: Count::default(),
+            schedules_cancelled: Count::default(),
+            schedule_lateness: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
             delivered_messages: Count::default(),
             delivered_bytes: Count::default(),
             delivered_batches: Count::default(),
@@ -151,6 +159,7 @@ impl Metrics {
         self.register_publishing(registry);
         self.register_delivery(registry);
         self.register_lanes(registry);
+        self.register_schedules(registry);
         registry.register("sessions", "Sessions with a connection", self.sessions.clone());
         registry.register("sessions_resumed", "Sessions that came back", self.sessions_resumed.clone());
         registry.register_collector(Box::new(self.lag.clone()));
@@ -222,6 +231,30 @@ impl Metrics {
             "catch_up_reads",
             "Reads of segments for lanes that were behind",
             self.catch_up_reads.clone(),
+        );
+    }
+
+    fn register_schedules(&self, registry: &mut Registry) {
+        registry.register(
+            "schedules",
+            "Messages written down to wait for their time",
+            self.schedules.clone(),
+        );
+        registry.register(
+            "schedules_fired",
+            "Messages that this broker has appended when they were due",
+            self.schedules_fired.clone(),
+        );
+        registry.register(
+            "schedules_cancelled",
+            "Messages that were cancelled before they were due",
+            self.schedules_cancelled.clone(),
+        );
+        registry.register_with_unit(
+            "schedule_lateness",
+            "From when a message was due to its commit",
+            Unit::Seconds,
+            self.schedule_lateness.clone(),
         );
     }
 

@@ -12,6 +12,7 @@
 //! | `search` | messages by key, transaction id and time |
 //! | `hot_tail`, `slab`, `announce` | the newest messages in memory; growth told to and heard from other brokers |
 //! | `lease` | the broker's own right to deliver |
+//! | `schedules` | messages that wait for their time |
 //! | `steps` | acks and publishes of pipelines, together |
 //! | `groups` | members, lanes, deliveries, acks |
 //! | `group_admin` | groups and lanes for operators: looked at, altered, moved, deleted |
@@ -39,6 +40,7 @@ pub mod outbox;
 pub mod publish;
 pub mod reader;
 mod recent_traces;
+pub mod schedules;
 pub mod search;
 pub mod slab;
 pub mod steps;
@@ -94,6 +96,7 @@ pub struct Broker {
     pub lease: lease::Lease,
     pub groups: groups::Groups,
     pub steps: steps::StepsHandle,
+    pub schedules: schedules::SchedulesHandle,
     pub spans: Spans,
     pub metrics: Arc<metrics::Metrics>,
 }
@@ -132,13 +135,15 @@ impl Assembled {
         let appender::Appender { handle, chores, tasks } =
             appender::Appender::start(&store, &announcer, &metrics);
         let (steps, stepping) = steps::start(&store, &announcer, &metrics);
+        let (schedules, scheduling) = schedules::start(&store, &metrics);
         let (keeper, lease) = lease::lease(timelines);
         let hints = Hints::new();
         let topics = topics::Topics::new(store.clone());
         let reader = reader::Reader::new(store.clone());
         let causes = causes::Causes::new(topics.clone(), tails.clone(), reader.clone());
         let publisher =
-            Arc::new(publish::Publisher::new(topics.clone(), causes, handle.clone(), spans.clone()));
+            publish::Publisher::new(topics.clone(), causes, handle.clone(), schedules.clone(), spans.clone());
+        let publisher = Arc::new(publisher);
         let groups = groups::Groups::new(groups::Surroundings {
             store: store.clone(),
             appender: handle.clone(),
@@ -169,9 +174,10 @@ impl Assembled {
             lease,
             groups,
             steps,
+            schedules,
             spans,
         };
-        let appenders = tasks.into_iter().chain([stepping]).collect();
+        let appenders = tasks.into_iter().chain([stepping, scheduling]).collect();
         Self { broker, appenders, chores, announcer, announcing, keeper, hints, settings }
     }
 
@@ -187,6 +193,7 @@ impl Assembled {
             lease.clone(),
             self.hints.clone(),
         );
+        let firing = self.announcer.clone();
         let announcing = announce::announce(store.clone(), self.announcer, lease.clone());
         let chores = vec![
             tokio::spawn(topics.clone().follow(self.hints.subscribe())),
@@ -202,6 +209,12 @@ impl Assembled {
                 stop.clone(),
             )),
             tokio::spawn(tasks::lag::run(store.clone(), lease.clone(), metrics.lag.clone(), stop.clone())),
+            tokio::spawn(tasks::schedules::run(
+                store.clone(),
+                firing,
+                self.broker.schedules.after().clone(),
+                stop.clone(),
+            )),
             tokio::spawn(tasks::heartbeat::run(
                 store.clone(),
                 self.keeper,

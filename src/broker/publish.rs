@@ -16,9 +16,11 @@ use super::appender::{AppendError, AppendResult, AppenderHandle, ProducerRun, Un
 use super::causes::{CauseFault, Causes};
 use super::message::{Draft, InvalidMessage, NewMessage};
 use super::metrics::Metrics;
+use super::schedules::due::{self, Due, DueFault};
+use super::schedules::{ScheduleUnit, SchedulesHandle};
 use super::steps::StepUnit;
 use super::topics::{TopicError, Topics};
-use crate::ids::{Offset, PartitionId, ProducerId, Sequence, TraceId};
+use crate::ids::{Offset, PartitionId, ProducerId, ScheduleId, Sequence, TraceId};
 use crate::limits::SEQUENCE_MAX;
 use crate::store::topics::Topic;
 use crate::telemetry::spans::{self, Seed, Span, SpanKind, Spans, publish_span};
@@ -38,6 +40,8 @@ pub enum PublishError {
     Sequence { index: usize, fault: SequenceFault },
     #[error("message {index}: {fault}")]
     Cause { index: usize, fault: CauseFault },
+    #[error("message {index}: {fault}")]
+    Due { index: usize, fault: DueFault },
     #[error(transparent)]
     Topic(#[from] TopicError),
 }
@@ -68,6 +72,9 @@ pub struct Addressed {
     pub sequence: Option<i64>,
     /// The message that led to this one, as the producer names it.
     pub cause: Option<laneway_client::Cause>,
+    /// When it is to be appended, as the producer says; at most one of both.
+    pub deliver_at: Option<String>,
+    pub delay_ms: Option<u64>,
     pub draft: Draft,
 }
 
@@ -85,7 +92,14 @@ impl From<wire::NewMessage> for Addressed {
             payload: message.payload,
             producer: None,
         };
-        Self { partition: message.partition, sequence: message.sequence, cause: message.cause, draft }
+        Self {
+            partition: message.partition,
+            sequence: message.sequence,
+            cause: message.cause,
+            deliver_at: message.deliver_at,
+            delay_ms: message.delay_ms,
+            draft,
+        }
     }
 }
 
@@ -103,6 +117,10 @@ pub enum Placed {
     New(Offset),
     /// An earlier copy was found; unknown once it has left the window.
     Duplicate(Option<Offset>),
+    /// It waits for its time.
+    Scheduled(ScheduleId),
+    /// It was scheduled before.
+    ScheduledBefore(ScheduleId),
 }
 
 /// What became of the messages of one partition.
@@ -204,10 +222,13 @@ pub fn published_span(
 impl SubmittedUnit {
     async fn answered(self) -> PublishedUnit {
         let stopping = |_| AppendError::OutcomeUnknown { reason: "the broker is stopping".into() };
-        let result = match self.answer {
+        let mut result = match self.answer {
             Ok(answer) => answer.await.map_err(stopping).flatten(),
             Err(error) => Err(error),
         };
+        if let Err(AppendError::Time { index, .. }) = &mut result {
+            *index = self.indexes.get(*index).copied().unwrap_or(*index); // of the unit, of the publish
+        }
         PublishedUnit { partition: self.partition, indexes: self.indexes, result }
     }
 }
@@ -218,7 +239,15 @@ pub struct Publisher {
     topics: Topics,
     causes: Causes,
     appender: AppenderHandle,
+    schedules: SchedulesHandle,
     spans: Spans,
+}
+
+/// Whether messages are appended at once. What waits for its time is numbered apart by its producer, and a unit of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timing {
+    Now,
+    Later,
 }
 
 /// The messages of one partition, with their places in the publish.
@@ -226,12 +255,20 @@ pub struct Publisher {
 struct Share {
     indexes: Vec<usize>,
     messages: Vec<NewMessage>,
+    /// Of messages that wait: when each of them is due.
+    dues: Vec<Due>,
     first_sequence: Option<i64>,
 }
 
 impl Publisher {
-    pub fn new(topics: Topics, causes: Causes, appender: AppenderHandle, spans: Spans) -> Self {
-        Self { topics, causes, appender, spans }
+    pub fn new(
+        topics: Topics,
+        causes: Causes,
+        appender: AppenderHandle,
+        schedules: SchedulesHandle,
+        spans: Spans,
+    ) -> Self {
+        Self { topics, causes, appender, schedules, spans }
     }
 
     /// Publishes messages, each to the partition given or the one its key or transaction id decides.
@@ -260,14 +297,15 @@ impl Publisher {
         let topic = self.topics.find(name).await?;
         self.causes.settle(&mut drafts).await?;
         let shares = share_out(&topic, producer_id, drafts)?;
-        let submit = |(partition, share)| self.submit_unit(&topic, partition, producer_id, share);
+        let submit =
+            |((partition, timing), share)| self.submit_unit(&topic, partition, timing, producer_id, share);
         let units = shares.into_iter().map(submit).collect();
         let metrics = self.appender.metrics().clone();
         let (topics, spans) = (self.topics.clone(), self.spans.clone());
         Ok(Submitted { metrics, spans, submitted_at, topics, topic: name.clone(), messages, units })
     }
 
-    /// Checks and routes messages that somebody else writes, once their topic is known.
+    /// Checks and routes messages that somebody else writes, once their topic is known. None of them waits for its time.
     pub async fn route(
         &self,
         topic: &TopicName,
@@ -275,7 +313,7 @@ impl Publisher {
     ) -> Result<Vec<StepUnit>, PublishError> {
         let topic = self.topics.find(topic).await?;
         self.causes.settle(&mut drafts).await?;
-        let unit = |(partition, share): (u32, Share)| StepUnit {
+        let unit = |((partition, _), share): ((u32, Timing), Share)| StepUnit {
             partition_id: topic.partitions[partition as usize],
             partition,
             messages: share.messages,
@@ -289,6 +327,7 @@ impl Publisher {
         &self,
         topic: &Topic,
         partition: u32,
+        timing: Timing,
         producer_id: Option<ProducerId>,
         share: Share,
     ) -> SubmittedUnit {
@@ -300,10 +339,16 @@ impl Publisher {
             true => share.messages.iter().map(NewMessage::seed).collect(),
             false => Vec::new(),
         };
-        let unit =
-            Unit { partition_id, messages: share.messages, run, dedup_window: topic.settings.dedup_window };
-        let answer = self.appender.submit(unit);
-        SubmittedUnit { partition_id, seeds, partition, indexes: share.indexes, answer }
+        let (topic_id, dedup_window) = (topic.topic_id, topic.settings.dedup_window);
+        let Share { messages, dues, indexes, .. } = share;
+        let answer = match timing {
+            Timing::Now => self.appender.submit(Unit { partition_id, messages, run, dedup_window }),
+            Timing::Later => {
+                let unit = ScheduleUnit { topic_id, partition_id, messages, dues, run, dedup_window };
+                self.schedules.submit(unit)
+            }
+        };
+        SubmittedUnit { partition_id, seeds, partition, indexes, answer }
     }
 }
 
@@ -312,11 +357,12 @@ fn share_out(
     topic: &Topic,
     producer_id: Option<ProducerId>,
     drafts: Vec<Addressed>,
-) -> Result<BTreeMap<u32, Share>, PublishError> {
+) -> Result<BTreeMap<(u32, Timing), Share>, PublishError> {
     let partitions = topic.partitions.len() as u32;
     let homeless = rand::rng().random_range(0..partitions);
-    let mut shares: BTreeMap<u32, Share> = BTreeMap::new();
-    for (index, Addressed { partition, sequence, cause: _, draft }) in drafts.into_iter().enumerate() {
+    let mut shares: BTreeMap<(u32, Timing), Share> = BTreeMap::new();
+    for (index, addressed) in drafts.into_iter().enumerate() {
+        let Addressed { partition, sequence, cause: _, deliver_at, delay_ms, draft } = addressed;
         if let Some(partition) = partition.filter(|partition| *partition >= partitions) {
             let topic = topic.name.clone();
             return Err(PublishError::PartitionOutOfRange { index, topic, partition, partitions });
@@ -328,7 +374,11 @@ fn share_out(
         if producer_id.is_some() && home.is_none() {
             return Err(PublishError::Sequence { index, fault: SequenceFault::Homeless });
         }
-        let share = shares.entry(home.unwrap_or(homeless)).or_default();
+        let due = due::due(deliver_at.as_deref(), delay_ms);
+        let due = due.map_err(|fault| PublishError::Due { index, fault })?;
+        let timing = due.map_or(Timing::Now, |_| Timing::Later);
+        let share = shares.entry((home.unwrap_or(homeless), timing)).or_default();
+        share.dues.extend(due);
         share.number(producer_id, sequence).map_err(|fault| PublishError::Sequence { index, fault })?;
         share.indexes.push(index);
         share.messages.push(message);
@@ -372,9 +422,12 @@ fn place(published: &mut [Option<Published>], partition: u32, indexes: &[usize],
             let offsets = receipt.offsets(indexes.len());
             for (place, index) in indexes.iter().enumerate() {
                 let duplicate = receipt.duplicates.iter().any(|duplicate| duplicate.index == place);
-                let placed = match (duplicate, offsets[place]) {
-                    (false, Some(offset)) => Placed::New(offset),
-                    (_, offset) => Placed::Duplicate(offset),
+                let schedule = receipt.scheduled.iter().find(|(index, _)| *index == place);
+                let placed = match (duplicate, offsets[place], schedule) {
+                    (false, _, Some((_, id))) => Placed::Scheduled(*id),
+                    (true, _, Some((_, id))) => Placed::ScheduledBefore(*id),
+                    (false, Some(offset), None) => Placed::New(offset),
+                    (_, offset, None) => Placed::Duplicate(offset),
                 };
                 published[*index] = Some(Published { partition, result: Ok(placed) });
             }

@@ -122,7 +122,7 @@ fn print_detail(letter: &DeadLetter) {
 }
 
 /// Text as it is; anything else as JSON carries it.
-fn readable(payload: &RawValue, encoding: Encoding) -> String {
+pub(super) fn readable(payload: &RawValue, encoding: Encoding) -> String {
     match encoding {
         Encoding::Text => serde_json::from_str(payload.get()).unwrap_or_else(|_| payload.get().to_owned()),
         Encoding::Json | Encoding::Base64 => payload.get().to_owned(),

@@ -18,6 +18,7 @@ mod place;
 mod publish;
 mod reading;
 mod reference;
+mod schedule;
 mod serve;
 mod signals;
 mod subscribe;
@@ -69,6 +70,8 @@ enum Command {
     Lane(lane::Lane),
     /// List, show, replay and drop dead letters
     Dead(dead::Dead),
+    /// List, show, move and cancel messages that wait for their time
+    Schedule(schedule::Schedules),
     /// Draw a trace: every message of it as a tree, with what became of it and when
     Trace(trace::Trace),
     /// Watch topics, groups, lanes and brokers, refreshed
@@ -110,6 +113,7 @@ pub fn run() -> ExitCode {
             Command::Group(command) => command.run().await,
             Command::Lane(command) => command.run().await,
             Command::Dead(command) => command.run().await,
+            Command::Schedule(command) => command.run().await,
             Command::Trace(command) => command.run().await,
             Command::Top(command) => command.run().await,
             Command::Doctor(command) => command.run().await,

@@ -10,7 +10,7 @@
 //! | `exposition` | the formats of `/metrics` |
 //! | `openapi` | the description of all routes, `/openapi.json` |
 //! | `ws` | the upgrade to a WebSocket, which becomes a session |
-//! | `health`, `topics`, `publishing`, `messages`, `traces`, `search`, `groups`, `lanes`, `dead_letters` | the other routes |
+//! | `health`, `topics`, `publishing`, `messages`, `traces`, `search`, `groups`, `lanes`, `dead_letters`, `schedules` | the other routes |
 //!
 //! Knows no SQL. Every answer that is not a success is `application/problem+json`.
 
@@ -26,6 +26,7 @@ mod messages;
 mod openapi;
 mod problem;
 mod publishing;
+mod schedules;
 mod search;
 mod topics;
 mod traces;
@@ -110,6 +111,8 @@ fn described() -> (Router<Context>, utoipa::openapi::OpenApi) {
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::show, dead_letters::delete))
         .routes(routes!(dead_letters::replay))
+        .routes(routes!(schedules::list))
+        .routes(routes!(schedules::show, schedules::alter, schedules::cancel))
         .split_for_parts();
     openapi::refine(&mut description);
     (router, description)

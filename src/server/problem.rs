@@ -12,6 +12,7 @@ use laneway_client::{ErrorCode, Problem};
 use crate::broker::appender::AppendError;
 use crate::broker::publish::PublishError;
 use crate::broker::reader::ReadError;
+use crate::broker::schedules::ScheduleError;
 use crate::broker::search::SearchError;
 use crate::broker::topics::TopicError;
 use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_DISCARD_BYTES_MAX, HTTP_REQUEST_TIMEOUT};
@@ -57,7 +58,7 @@ macro_rules! refused {
     )*};
 }
 
-refused!(StoreError, TopicError, PublishError, AppendError, ReadError, SearchError);
+refused!(StoreError, TopicError, PublishError, AppendError, ReadError, SearchError, ScheduleError);
 
 /// A JSON body whose rejections are problems too.
 #[derive(Debug, FromRequest)]

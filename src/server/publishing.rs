@@ -89,7 +89,7 @@ pub(super) async fn publish_one(
     let drafts = vec![draft(message, "")?];
     let published = context.broker.publisher.publish(&topic, producer_id, drafts).await.map_err(of_one)?;
     match published.into_iter().next() {
-        Some(Published { result: Err(error), .. }) => Err(error.into()),
+        Some(Published { result: Err(error), .. }) => Err(own(error.into())),
         Some(published) => Ok(Json(result(published))),
         None => Err(Failure::from(Problem::new(ErrorCode::Internal, "the publish has no result"))),
     }
@@ -97,7 +97,10 @@ pub(super) async fn publish_one(
 
 /// The body is the message, so that its fields are named without a place in a list.
 fn of_one(error: PublishError) -> Failure {
-    let mut failure = Failure::from(error);
+    own(error.into())
+}
+
+fn own(mut failure: Failure) -> Failure {
     if let Some(field) = &mut failure.0.field
         && let Some(own) = field.strip_prefix("messages[0].")
     {
@@ -115,15 +118,14 @@ fn draft(message: PublishMessage, within: &str) -> Result<Addressed, Failure> {
 
 fn result(published: Published) -> PublishResult {
     let partition = published.partition;
+    let nothing = PublishResult { partition, offset: None, duplicate: false, schedule: None, error: None };
     match published.result {
-        Ok(Placed::New(offset)) => {
-            PublishResult { partition, offset: Some(offset.0), duplicate: false, error: None }
-        }
+        Ok(Placed::New(offset)) => PublishResult { offset: Some(offset.0), ..nothing },
         Ok(Placed::Duplicate(offset)) => {
-            PublishResult { partition, offset: offset.map(|offset| offset.0), duplicate: true, error: None }
+            PublishResult { offset: offset.map(|offset| offset.0), duplicate: true, ..nothing }
         }
-        Err(error) => {
-            PublishResult { partition, offset: None, duplicate: false, error: Some(*Failure::from(error).0) }
-        }
+        Ok(Placed::Scheduled(id)) => PublishResult { schedule: Some(id.0), ..nothing },
+        Ok(Placed::ScheduledBefore(id)) => PublishResult { schedule: Some(id.0), duplicate: true, ..nothing },
+        Err(error) => PublishResult { error: Some(*Failure::from(error).0), ..nothing },
     }
 }

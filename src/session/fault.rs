@@ -12,6 +12,7 @@ use crate::broker::groups::{StepRefused, SubscribeError};
 use crate::broker::message::InvalidMessage;
 use crate::broker::publish::PublishError;
 use crate::broker::reader::ReadError;
+use crate::broker::schedules::ScheduleError;
 use crate::broker::search::SearchError;
 use crate::broker::steps::StepError;
 use crate::broker::tailing::TailError;
@@ -114,6 +115,8 @@ impl From<PublishError> for Refusal {
             PublishError::Cause { index, .. } => {
                 Self::new(ErrorCode::InvalidCause, detail).with_field(format!("messages[{index}].cause"))
             }
+            PublishError::Due { index, fault } => Self::new(ErrorCode::InvalidTime, detail)
+                .with_field(format!("messages[{index}].{}", fault.field())),
             PublishError::Sequence { index, .. } => {
                 Self::new(ErrorCode::InvalidMessage, detail).with_field(format!("messages[{index}].sequence"))
             }
@@ -154,7 +157,22 @@ impl From<AppendError> for Refusal {
             AppendError::Refused { .. } => Self::new(ErrorCode::InvalidMessage, detail),
             AppendError::UnknownPartition => Self::new(ErrorCode::UnknownTopic, detail),
             AppendError::TopicPaused => Self::new(ErrorCode::TopicPaused, detail),
+            AppendError::Time { index, .. } => {
+                Self::new(ErrorCode::InvalidTime, detail).with_field(format!("messages[{index}].deliver_at"))
+            }
             AppendError::Internal { .. } => Self::new(ErrorCode::Internal, detail),
+        }
+    }
+}
+
+impl From<ScheduleError> for Refusal {
+    fn from(error: ScheduleError) -> Self {
+        let detail = error.to_string();
+        match error {
+            ScheduleError::Unknown { .. } => Self::new(ErrorCode::UnknownSchedule, detail).with_field("id"),
+            ScheduleError::Due(fault) => Self::new(ErrorCode::InvalidTime, detail).with_field(fault.field()),
+            ScheduleError::Topic(error) => of_topic(error),
+            ScheduleError::Store(error) => error.into(),
         }
     }
 }

@@ -11,7 +11,9 @@ use std::task::{Context, Poll};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use laneway_client::TopicName;
-use laneway_client::wire::{BrokerFrame, Duplicate, NewMessage, Publish, Published, PublishedUnit};
+use laneway_client::wire::{
+    BrokerFrame, Duplicate, NewMessage, Publish, Published, PublishedUnit, Scheduled,
+};
 
 use super::fault::{Refusal, of_topic};
 use crate::broker::appender::{self, Receipt};
@@ -112,6 +114,7 @@ pub(super) fn refusal(error: PublishError) -> Refusal {
         | PublishError::Invalid { .. }
         | PublishError::PartitionOutOfRange { .. }
         | PublishError::Cause { .. }
+        | PublishError::Due { .. }
         | PublishError::Sequence { .. }) => error.into(),
     }
 }
@@ -123,12 +126,18 @@ async fn answered(id: u64, submitted: Submitted) -> BrokerFrame {
 
 fn unit(unit: publish::PublishedUnit) -> PublishedUnit {
     let positions: Vec<u32> = unit.indexes.iter().map(|index| *index as u32).collect();
-    let (first_offset, duplicates, error) = match unit.result {
-        Ok(receipt) => (receipt.first_offset, duplicates(&receipt, &positions), None),
-        Err(error) => (None, Vec::new(), Some(Refusal::from(error).into_fault())),
+    let (receipt, error) = match unit.result {
+        Ok(receipt) => (receipt, None),
+        Err(error) => (Receipt::default(), Some(Refusal::from(error).into_fault())),
     };
-    let first_offset = first_offset.map(|offset| offset.0);
-    PublishedUnit { partition: unit.partition, positions, first_offset, duplicates, error }
+    let first_offset = receipt.first_offset.map(|offset| offset.0);
+    let duplicates = duplicates(&receipt, &positions);
+    let scheduled = receipt
+        .scheduled
+        .iter()
+        .map(|(index, id)| Scheduled { position: positions[*index], schedule: id.0 })
+        .collect();
+    PublishedUnit { partition: unit.partition, positions, first_offset, duplicates, scheduled, error }
 }
 
 fn duplicates(receipt: &Receipt, positions: &[u32]) -> Vec<Duplicate> {

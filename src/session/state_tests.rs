@@ -291,6 +291,7 @@ fn frames() -> impl Strategy<Value = ClientFrame> {
             offset: 0,
             reason: None,
             delay_ms: None,
+            until: None,
         })),
         number.clone().prop_map(|subscription| ClientFrame::Progress(Progress {
             id: None,

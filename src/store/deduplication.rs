@@ -10,6 +10,7 @@ query!(PRODUCER_RUNS_FIND = "producer_runs_find"[INT8, UUID, INT8, INT8]);
 query!(PRODUCER_RUNS_EXPIRE = "producer_runs_expire"[INT8]);
 query!(TRANSACTIONS_FIND = "transactions_find"[INT8_ARRAY, TEXT]);
 query!(TRANSACTIONS_EXPIRE = "transactions_expire"[INT8]);
+query!(SCHEDULES_EXPIRE = "schedules_expire"[INT8]);
 
 /// A run of messages of one producer that stand together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +67,7 @@ impl Store {
     /// Forgets what no window remembers, in short transactions. Returns how many rows went.
     pub async fn deduplication_expire(&self) -> Result<u64, Error> {
         let mut gone = 0;
-        for query in [&PRODUCER_RUNS_EXPIRE, &TRANSACTIONS_EXPIRE] {
+        for query in [&PRODUCER_RUNS_EXPIRE, &TRANSACTIONS_EXPIRE, &SCHEDULES_EXPIRE] {
             loop {
                 let connection = self.connection().await?;
                 let rows = connection.execute(query, &[&EXPIRE_ROWS_MAX]).await?;

@@ -26,6 +26,8 @@ query!(PRODUCER_RUNS_SWEEP = "producer_runs_sweep"[INT8, INT8]);
 query!(TRANSACTIONS_SWEEP = "transactions_sweep"[INT8, INT8]);
 query!(TRACE_LINKS_SWEEP = "trace_links_sweep"[INT8, INT8]);
 query!(DEAD_LETTERS_SWEEP = "dead_letters_sweep"[INT8, INT8]);
+query!(SCHEDULES_SWEEP = "schedules_sweep"[INT8, INT8]);
+query!(SCHEDULES_SWEEP_SEEN = "schedules_sweep_seen"[INT8, INT8]);
 template!(PARTITION_DROP = "partition_drop"[]);
 
 /// Whether a step was done or has to wait for the next pass.
@@ -75,9 +77,15 @@ impl Store {
         if dropped.await? == Step::NotYet {
             return Ok(());
         }
-        for query in
-            [&HEADS_SWEEP, &PRODUCER_RUNS_SWEEP, &TRANSACTIONS_SWEEP, &DEAD_LETTERS_SWEEP, &TRACE_LINKS_SWEEP]
-        {
+        for query in [
+            &HEADS_SWEEP,
+            &PRODUCER_RUNS_SWEEP,
+            &TRANSACTIONS_SWEEP,
+            &DEAD_LETTERS_SWEEP,
+            &TRACE_LINKS_SWEEP,
+            &SCHEDULES_SWEEP,
+            &SCHEDULES_SWEEP_SEEN,
+        ] {
             self.rows_sweep(query, partition_id).await?;
         }
         retry::contended(retry::Policy::DDL_LATER, || async {

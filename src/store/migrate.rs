@@ -59,6 +59,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     7 "0007_create_utilisation",
     8 "0008_create_steps",
     9 "0009_create_traces",
+    10 "0010_create_schedules",
     13 "0013_create_management",
 ];
 

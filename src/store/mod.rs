@@ -17,6 +17,7 @@
 //! | `times` | when messages were delivered and done, and which attempts have failed |
 //! | `messages`, `traces`, `deduplication` | reading by offset, time and trace; what was published already |
 //! | `dead_letters` | messages that a group has given up |
+//! | `schedules` | messages that wait for their time |
 //! | `witness` | what the verifier reads and does behind the brokers' backs |
 //!
 //! Invariant: a caller can always tell `nothing happened` from `outcome unknown`; see [`Error`].
@@ -44,6 +45,7 @@ mod pool_use;
 mod query;
 pub mod retention;
 pub mod retry;
+pub mod schedules;
 pub mod segments;
 pub mod sessions;
 pub mod steps;

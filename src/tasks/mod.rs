@@ -4,5 +4,6 @@
 pub mod heartbeat;
 pub mod lag;
 pub mod retention;
+pub mod schedules;
 pub mod times;
 pub mod upkeep;

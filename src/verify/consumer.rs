@@ -427,6 +427,7 @@ impl Consumer {
             offset,
             reason: Some("verify refuses it".into()),
             delay_ms: None,
+            until: None,
         }));
         frames
     }

@@ -5,6 +5,7 @@
 //! | `running` | what the tests need: a broker with a topic, and a command that runs beside the test |
 //! | `publish` | lines, names, summaries, mistakes |
 //! | `publish_stream` | restarts in the middle, Ctrl-C, flat memory |
+//! | `schedule` | messages that wait: published, listed, shown, moved, cancelled |
 //! | `subscribe` | formats, counts, mistakes, what is committed when |
 //! | `subscribe_stream` | restarts in the middle |
 //! | `trace` | the drawing, the document, following, mistakes |
@@ -19,6 +20,7 @@ mod running;
 
 mod publish;
 mod publish_stream;
+mod schedule;
 mod subscribe;
 mod subscribe_stream;
 mod tail;

@@ -137,6 +137,7 @@ impl TestMember {
             offset,
             reason: Some("test".into()),
             delay_ms: None,
+            until: None,
         };
         self.handle.nack(self.session_id, nack).await;
     }

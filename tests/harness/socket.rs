@@ -397,6 +397,7 @@ pub fn nack(batch: &Batch, offset: i64, reason: &str) -> Nack {
         offset,
         reason: Some(reason.into()),
         delay_ms: None,
+        until: None,
     }
 }
 

@@ -55,6 +55,7 @@ fn rust_type(word: &str) -> Type {
         ("TEXT_ARRAY", Type::TEXT_ARRAY),
         ("BYTEA_ARRAY", Type::BYTEA_ARRAY),
         ("UUID_ARRAY", Type::UUID_ARRAY),
+        ("TIMESTAMPTZ_ARRAY", Type::TIMESTAMPTZ_ARRAY),
     ];
     let found = known.into_iter().find(|(name, _)| *name == word);
     found.unwrap_or_else(|| panic!("{word}: teach this test the type")).1

@@ -8,7 +8,7 @@ NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
 
 TRACE = re.compile(r"[0-9a-fA-F]{32}\Z|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 
-# How many seed.rs makes, from 1 on.
+# How many dead letters seed.rs makes, from 1 on, and as many schedules.
 DEAD_LETTERS = 70
 # The trace of everything that it publishes.
 EXISTING_TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -23,6 +23,7 @@ RULES = [
     ("invalid_setting", re.compile(r"partitions$")),  # a topic never loses one
     ("key_too_large", re.compile(r"(messages\[\d+\]\.)?key$")),
     ("invalid_cause", re.compile(r"(messages\[\d+\]\.)?cause$")),  # names a message, which must exist
+    ("invalid_time", re.compile(r"(messages\[\d+\]\.)?(deliver_at|delay_ms)$")),  # given once, neither past nor too far ahead
     ("headers_too_large", re.compile(r"(messages\[\d+\]\.)?headers$")),
 ]
 # JSON Schema takes 7.0 for an integer. The document says in words that integers are written without a fraction.
@@ -48,7 +49,7 @@ def refusals_of_valid_requests_have_a_reason(ctx, response, case):
 def map_path_parameters(ctx, path_parameters):
     """Two of three valid names become ones that exist; otherwise nearly every request would end at an unknown topic.
 
-    Likewise the numbers of partitions and dead letters.
+    Likewise the numbers of partitions, dead letters and schedules.
     """
     if not path_parameters:
         return path_parameters

@@ -138,6 +138,7 @@ async fn the_bounds_of_the_document_are_those_of_the_code() {
     assert_eq!(max(schema("CreateTopic", "segment_messages")), u64::from(limits::SEGMENT_MESSAGES_MAX));
     let part = |name: &str| document["components"]["schemas"][name].clone();
     assert_eq!(max(part("AgeMs")), ms(limits::RETENTION_AGE_MAX));
+    assert_eq!(max(part("DelayMs")), ms(limits::SCHEDULE_AHEAD_MAX));
     assert_eq!(max(part("StoredBytes")), limits::RETENTION_BYTES_MAX);
     assert_eq!(max(part("Sequence")), limits::SEQUENCE_MAX as u64);
     assert_eq!(min(schema("WantedSettings", "ack_deadline_ms")), ms(limits::ACK_DEADLINE_MIN));

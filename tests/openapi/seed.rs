@@ -12,6 +12,10 @@ use crate::harness::socket::{Socket, make_topic, offsets, quick_retries, subscri
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 /// So many that some are left when others were dropped or replayed. `hooks.py` counts on them.
 const DEAD_LETTERS: i64 = 70;
+/// Likewise, that some are left when others were cancelled or moved.
+const SCHEDULES: i64 = 70;
+/// Until they are due.
+const DAY_MS: u64 = 24 * 3_600 * 1_000;
 
 /// A member that takes part for as long as it lives.
 pub struct Seeded {
@@ -24,8 +28,8 @@ impl Drop for Seeded {
     }
 }
 
-/// Topics `orders`, `obsolete` and `idle`; on `orders` the groups `billing`, with a member, `obsolete` and `idle`, and dead letters
-/// from 1 on.
+/// Topics `orders`, `obsolete` and `idle`; on `orders` the groups `billing`, with a member, `obsolete` and `idle`, and dead letters and
+/// schedules from 1 on.
 pub async fn seed(server: &Server) -> Seeded {
     make_topic(&server.address, "orders", 2).await;
     make_topic(&server.address, "obsolete", 1).await;
@@ -54,6 +58,10 @@ async fn publish(server: &Server) {
         ..NewMessage::default()
     };
     producer.publish("orders", (0..100).map(message).collect()).await;
+    let later = |number: i64| NewMessage { delay_ms: Some(DAY_MS), ..message(number) };
+    let published = producer.publish("orders", (0..SCHEDULES).map(later).collect()).await;
+    let ids: Vec<i64> = published.units[0].scheduled.iter().map(|one| one.schedule).collect();
+    assert_eq!(ids, (1..=SCHEDULES).collect::<Vec<_>>(), "the document names schedules by these ids");
     producer.close().await;
 }
 

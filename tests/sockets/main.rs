@@ -16,6 +16,7 @@
 //! | `traces` | the tree of a trace, and what groups have made of it |
 //! | `watches` | traces told as they happen |
 //! | `spans` | what an OpenTelemetry collector gets |
+//! | `schedules` | messages that wait for their time; lanes that hold until a moment |
 //! | `searches` | messages by key, transaction id and time |
 //! | `clocks`, `hints` | brokers whose clocks are off, LISTEN that is lost |
 //! | `crowd` | many sessions that come and go while messages flow |
@@ -48,6 +49,7 @@ mod management;
 mod members;
 mod metrics;
 mod poison;
+mod schedules;
 mod searches;
 #[cfg(feature = "otlp")]
 mod spans;

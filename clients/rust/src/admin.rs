@@ -10,6 +10,7 @@ use crate::dead_letter::{DeadLetter, DeadLetterList, DeadLetterQuery, Replayed};
 use crate::group_api::{BrokerList, GroupDetail, GroupList, GroupQuery, LaneList, LaneQuery, Seek, Sought};
 use crate::message::{PublishMessage, PublishResult, StoredMessage};
 use crate::problem::Problem;
+use crate::schedule::{MoveSchedule, Schedule, ScheduleList, ScheduleQuery};
 use crate::tls::{self, CaError};
 use crate::topic::{AlterTopic, CreateTopic, TopicDetail, TopicList};
 use crate::trace::Trace;
@@ -232,6 +233,31 @@ impl Admin {
         self.done(self.http.delete(self.dead_letter(id, &[]))).await
     }
 
+    /// One page of the messages that wait for their time, in the order in which they were published.
+    pub async fn list_schedules(&self, query: &ScheduleQuery) -> Result<ScheduleList, AdminError> {
+        let pairs = [
+            ("topic", query.topic.clone()),
+            ("after", query.after.map(|after| after.to_string())),
+            ("limit", query.limit.map(|limit| limit.to_string())),
+        ];
+        self.answer(self.http.get(with_query(self.url(&["v1", "schedules"]), pairs))).await
+    }
+
+    /// One message that waits for its time.
+    pub async fn show_schedule(&self, id: i64) -> Result<Schedule, AdminError> {
+        self.answer(self.http.get(self.schedule(id))).await
+    }
+
+    /// Gives a message that waits another time.
+    pub async fn move_schedule(&self, id: i64, to: &MoveSchedule) -> Result<Schedule, AdminError> {
+        self.answer(self.http.patch(self.schedule(id)).json(to)).await
+    }
+
+    /// Cancels a message that waits: it is never appended.
+    pub async fn cancel_schedule(&self, id: i64) -> Result<(), AdminError> {
+        self.done(self.http.delete(self.schedule(id))).await
+    }
+
     /// Publishes one message; a numbered one needs a producer, and so [`Client::publish`](crate::Client::publish).
     pub async fn publish_message(
         &self,
@@ -260,6 +286,10 @@ impl Admin {
     fn dead_letter(&self, id: i64, action: &[&str]) -> Url {
         let id = id.to_string();
         self.url(&[&["v1", "dead-letters", id.as_str()], action].concat())
+    }
+
+    fn schedule(&self, id: i64) -> Url {
+        self.url(&["v1", "schedules", id.to_string().as_str()])
     }
 
     pub(crate) fn url(&self, path: &[&str]) -> Url {

@@ -123,6 +123,10 @@ error_codes! {
     UnknownTrace = "unknown_trace", Refused, 404;
     /// There is no dead letter of that number.
     UnknownDeadLetter = "unknown_dead_letter", Refused, 404;
+    /// The time at which something is to happen is none, is past, is too far ahead, or is given twice.
+    InvalidTime = "invalid_time", Refused, 422;
+    /// No message of that number waits for its time: it was appended or cancelled, or there never was one.
+    UnknownSchedule = "unknown_schedule", Refused, 404;
     /// The single acks of the lane leave as many gaps as it may have; the oldest must be acknowledged first.
     TooManyGaps = "too_many_gaps", Retry, 409;
     /// The session waits for the answers to as many publishes as it may.

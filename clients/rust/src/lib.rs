@@ -10,6 +10,7 @@
 //! | [`group_api`] | groups, lanes and brokers as HTTP carries them |
 //! | [`message`] | messages as HTTP and JSON carry them |
 //! | [`dead_letter`] | messages that a group has given up |
+//! | [`schedule`] | messages that wait for their time |
 //! | [`trace`] | a trace as HTTP and the socket carry it: every hop, and what became of it |
 //! | [`traceparent`] | the header of W3C that carries a trace id |
 //! | [`routing`] | which partition a message belongs to: a pure function of the message |
@@ -152,6 +153,7 @@ mod name;
 pub mod openapi;
 pub mod problem;
 pub mod routing;
+pub mod schedule;
 pub mod tls;
 pub mod topic;
 pub mod trace;

@@ -159,6 +159,14 @@ pub struct PublishMessage {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Sequence>))]
     pub sequence: Option<i64>,
+    /// When it is to be appended (RFC 3339), instead of now: up to ten years ahead. At most one of this and `delay_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Moment>, required = false))]
+    pub deliver_at: Option<String>,
+    /// Milliseconds until it is to be appended, instead of now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::DelayMs>, required = false))]
+    pub delay_ms: Option<u64>,
 }
 
 /// `POST /v1/topics/{topic}/messages`.
@@ -181,7 +189,7 @@ pub struct PublishResult {
     /// Where it belongs.
     #[cfg_attr(feature = "openapi", schema(maximum = 999))]
     pub partition: u32,
-    /// Where it stands; absent if it was not stored, or if its first copy has left the window.
+    /// Where it stands; absent if it was not stored, if it waits for its time, or if its first copy has left the window.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Position>))]
     pub offset: Option<i64>,
@@ -189,6 +197,10 @@ pub struct PublishResult {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub duplicate: bool,
+    /// The id under which it waits for its time, or did so before it was appended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Position>, required = false))]
+    pub schedule: Option<i64>,
     /// Why the messages of this partition were not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,

@@ -63,6 +63,10 @@ pub struct AgeMs;
 #[derive(Debug)]
 pub struct StoredBytes;
 
+/// Milliseconds until a message is appended: up to ten years.
+#[derive(Debug)]
+pub struct DelayMs;
+
 macro_rules! schemas {
     ($($name:ident => $schema:expr;)*) => {$(
         impl PartialSchema for $name {
@@ -78,6 +82,7 @@ macro_rules! schemas {
 schemas! {
     Position => integer(0, i64::MAX);
     Sequence => integer(0, i64::MAX / 2);
+    DelayMs => integer(0, 10 * 365 * 24 * 3_600 * 1_000);
     AgeMs => integer(1, 100 * 365 * 24 * 3_600 * 1_000);
     StoredBytes => integer(1, 1 << 53);
     Moment => text().format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).build();

@@ -46,6 +46,7 @@ use crate::ids::{PartitionId, Sequence};
 use crate::limits::{APPENDER_BYTES_MAX, APPENDER_MESSAGES_MAX, APPENDER_UNITS_MAX};
 use crate::store::Store;
 use crate::store::lanes::{Commit, Fence};
+use crate::store::schedules::TimeFault;
 
 /// Partitions whose heads want thinning; a full channel only delays it.
 const CHORES_MAX: usize = 4_096;
@@ -77,6 +78,9 @@ pub enum AppendError {
     /// An operator has paused the topic; nothing happened.
     #[error("the topic is paused: it takes messages again once it is resumed")]
     TopicPaused,
+    /// The time of a message, by its place in the publish, is not taken; nothing happened.
+    #[error("message {index}: {fault}")]
+    Time { index: usize, fault: TimeFault },
     /// An answer that we do not expect; nothing happened.
     #[error("{reason}")]
     Internal { reason: String },
@@ -94,6 +98,7 @@ impl AppendError {
             AppendError::Refused { .. } => "refused",
             AppendError::UnknownPartition => "unknown_partition",
             AppendError::TopicPaused => "topic_paused",
+            AppendError::Time { .. } => "time",
             AppendError::Internal { .. } => "internal",
         }
     }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::{AppendError, AppendResult, Share};
 use crate::broker::message::NewMessage;
-use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
+use crate::ids::{Offset, PartitionId, ProducerId, ScheduleId, Sequence};
 use crate::limits::APPEND_PATIENCE;
 use crate::store::messages::Message;
 
@@ -47,13 +47,15 @@ impl Unit {
 }
 
 /// What became of the messages of a unit: the new ones stand together, in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Receipt {
     /// Offset of the first new message; absent if all were duplicates.
     pub first_offset: Option<Offset>,
     pub published_at: Option<Timestamp>,
     /// The others, by their place in the unit.
     pub duplicates: Vec<Duplicate>,
+    /// Those that wait for their time, or did so before, by their place in the unit: they have no offset.
+    pub scheduled: Vec<(usize, ScheduleId)>,
 }
 
 /// A message that was stored before.
@@ -187,7 +189,7 @@ impl Pending {
         by_sequence: &[Option<Offset>],
     ) -> Receipt {
         let mut offsets: Vec<Option<Offset>> = Vec::with_capacity(self.known.len());
-        let mut duplicates = Vec::new();
+        let (mut duplicates, mut scheduled) = (Vec::new(), Vec::new());
         let mut next = first_offset;
         for (index, known) in self.known.iter().enumerate() {
             let offset = match *known {
@@ -199,13 +201,16 @@ impl Pending {
             match known {
                 Known::New => next = next.map(|offset| offset.plus(1)),
                 Known::BySequence | Known::ByTransaction(_) | Known::SameAs(_) => {
+                    let schedule_id = offset.and_then(ScheduleId::at_place);
+                    scheduled.extend(schedule_id.map(|schedule_id| (index, schedule_id)));
+                    let offset = offset.filter(|_| schedule_id.is_none());
                     duplicates.push(Duplicate { index, offset });
                 }
             }
             offsets.push(offset);
         }
         let first_offset = self.known.contains(&Known::New).then_some(first_offset).flatten();
-        Receipt { first_offset, published_at, duplicates }
+        Receipt { first_offset, published_at, duplicates, scheduled }
     }
 
     /// Answers that it was not written, or, after a doubtful try, that nobody knows.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use laneway_client::ErrorCode;
 use laneway_client::wire::{Ack, Acked, BrokerFrame, ErrorFrame, Nack, Progress};
 use rand::Rng as _;
@@ -13,10 +14,11 @@ use rand::Rng as _;
 use super::backoff;
 use super::effects::{GiveUp, Settling};
 use super::lane::{AckError, Failure, Gate};
+use super::pause::pause;
 use super::task::{GroupTask, Held, Look};
 use crate::broker::appender::{CommitError, Urgency};
 use crate::ids::{Epoch, Offset, PartitionId, SessionId};
-use crate::limits::{COMMITS_PER_THINNING, NACK_DELAY_MAX, NACK_REASON_CHARS_MAX};
+use crate::limits::{COMMITS_PER_THINNING, NACK_REASON_CHARS_MAX};
 use crate::store::groups::FailurePolicy;
 use crate::store::lanes::{Charge, Release, Settled, Settlement};
 use crate::store::times::{FailedAttempt, FailureOutcome};
@@ -65,8 +67,11 @@ impl GroupTask {
         if let Some((end, _)) = reason.char_indices().nth(NACK_REASON_CHARS_MAX) {
             reason.truncate(end);
         }
+        let delay = match pause(nack.delay_ms, nack.until.as_deref(), Timestamp::now()) {
+            Ok(delay) => delay,
+            Err(fault) => return self.tell(&named, ErrorCode::InvalidTime, fault.to_string(), "until"),
+        };
         self.surroundings.metrics.nacks.inc();
-        let delay = nack.delay_ms.map(|ms| Duration::from_millis(ms).min(NACK_DELAY_MAX));
         self.fail(partition_id, offset, reason.replace('\0', ""), delay, nack.id);
     }
 

@@ -11,7 +11,7 @@
 //! | `effects` | what is done beside the loop, in the database |
 //! | `pausing` | what an operator has paused; what is in flight |
 //! | `flights` | spans of deliveries and acks, if anybody wants them |
-//! | `lane`, `ranges`, `times`, `credit`, `assignment`, `backoff`, `settings` | the rules; pure |
+//! | `lane`, `ranges`, `times`, `credit`, `assignment`, `backoff`, `pause`, `settings` | the rules; pure |
 //! | `model` | the rules in every order of events; in tests only |
 //!
 //! One task per group and broker owns everything about the lanes that this broker's sessions hold. It never waits for the
@@ -28,6 +28,7 @@ pub mod lane;
 #[cfg(test)]
 mod model;
 mod pausing;
+mod pause;
 mod ranges;
 mod reconcile;
 pub mod settings;
@@ -188,7 +189,7 @@ enum Request {
     },
     Nack {
         session_id: SessionId,
-        nack: Nack,
+        nack: Box<Nack>,
     },
     Progress {
         session_id: SessionId,
@@ -253,7 +254,7 @@ impl GroupHandle {
     }
 
     pub async fn nack(&self, session_id: SessionId, nack: Nack) {
-        self.send(Request::Nack { session_id, nack }).await;
+        self.send(Request::Nack { session_id, nack: Box::new(nack) }).await;
     }
 
     pub async fn progress(&self, session_id: SessionId, progress: Progress) {

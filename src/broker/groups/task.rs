@@ -395,7 +395,7 @@ impl GroupTask {
             }
             Request::StepDone { fence, step_id, ranges } => self.on_step_done(fence, step_id, &ranges),
             Request::StepUndone { fence, step_id } => self.on_step_undone(fence, step_id),
-            Request::Nack { session_id, nack } => self.on_nack(session_id, nack),
+            Request::Nack { session_id, nack } => self.on_nack(session_id, *nack),
             Request::Progress { session_id, progress } => self.on_progress(session_id, &progress),
             Request::Credit { session_id, messages, bytes } => self.on_credit(session_id, messages, bytes),
             Request::Count { reply } => self.on_count(reply),

@@ -41,7 +41,8 @@ nothing twice. Ctrl-C ends the input: what was read is published.\n\n\
 Examples:\n  laneway publish orders orders.ndjson\n  \
 echo '{\"order\": 17}' | laneway publish orders --key customer-17\n  \
 laneway publish invoices --whole invoice.pdf --header kind=pdf --transaction-id invoice-2026-17\n  \
-laneway publish orders --transaction-id import-7 --json < orders.ndjson";
+laneway publish orders --transaction-id import-7 --json < orders.ndjson\n  \
+echo 'call back' | laneway publish reminders --delay 2h";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -66,6 +67,12 @@ pub(super) struct Publish {
     /// A header of all messages; may be given more than once, with another name
     #[arg(long, value_name = "NAME=VALUE", value_parser = header)]
     header: Vec<(String, String)>,
+    /// Append the messages so long after they are published, such as 90s, 2h or 3days
+    #[arg(long, value_name = "DURATION", conflicts_with = "at")]
+    delay: Option<humantime::Duration>,
+    /// Append the messages at this time, such as 2026-12-24T18:00:00Z
+    #[arg(long, value_name = "TIME")]
+    at: Option<jiff::Timestamp>,
     /// The whole input is one message
     #[arg(long)]
     whole: bool,
@@ -254,6 +261,8 @@ impl Job<'_> {
             trace_id: publish.trace,
             transaction_id: id.map(|id| transaction_id(id, line.number)),
             headers: self.headers.clone(),
+            deliver_at: publish.at.map(|at| at.to_string()),
+            delay_ms: publish.delay.map(|delay| delay.as_millis() as u64),
             ..NewMessage::default()
         }
     }

@@ -31,6 +31,8 @@ pub(super) struct Summary {
     pub failed: u64,
     /// Messages that may be stored or not.
     pub unknown: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scheduled: Option<Waiting>,
     partitions: Vec<Part>,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_failure: Option<FirstFailure>,
@@ -39,6 +41,14 @@ pub(super) struct Summary {
     /// Messages that wait for their fate.
     #[serde(skip)]
     waiting: u64,
+}
+
+/// Of the messages, those that wait for their time.
+#[derive(Debug, Serialize)]
+struct Waiting {
+    messages: u64,
+    first_schedule: i64,
+    last_schedule: i64,
 }
 
 #[derive(Debug, Serialize)]
@@ -56,6 +66,7 @@ impl Summary {
             duplicates: 0,
             failed: 0,
             unknown: 0,
+            scheduled: None,
             partitions: Vec::new(),
             first_failure: None,
             places: BTreeMap::new(),
@@ -73,6 +84,13 @@ impl Summary {
         self.waiting -= 1;
         self.messages += 1;
         self.duplicates += u64::from(receipt.duplicate);
+        if let Some(id) = receipt.schedule {
+            let none = Waiting { messages: 0, first_schedule: id, last_schedule: id };
+            let waiting = self.scheduled.get_or_insert(none);
+            waiting.messages += 1;
+            waiting.first_schedule = waiting.first_schedule.min(id);
+            waiting.last_schedule = waiting.last_schedule.max(id);
+        }
         let end = self.partitions.len();
         let index = *self.places.entry(receipt.partition).or_insert(end);
         if index == end {
@@ -131,8 +149,17 @@ impl Summary {
             many => format!(", {many} {what}"),
         };
         let word = if *messages == 1 { "message" } else { "messages" };
+        let waiting = match &self.scheduled {
+            None => String::new(),
+            Some(Waiting { messages: 1, first_schedule, .. }) => {
+                format!(", one of them waits: schedule {first_schedule}")
+            }
+            Some(Waiting { messages, first_schedule, last_schedule }) => {
+                format!(", {messages} of them wait: schedules {first_schedule} to {last_schedule}")
+            }
+        };
         println!(
-            "{messages} {word} in topic {topic}{}{}{}",
+            "{messages} {word} in topic {topic}{waiting}{}{}{}",
             more(duplicates, "of them stored before"),
             more(failed, "not stored"),
             more(unknown, "stored or not, nobody knows"),
@@ -163,7 +190,7 @@ mod tests {
             [(3, Some(7), false), (0, Some(2), false), (3, Some(8), false), (3, None, true)]
         {
             summary.on_let_in();
-            summary.on_receipt(Receipt { partition, offset, duplicate });
+            summary.on_receipt(Receipt { partition, offset, duplicate, schedule: None });
         }
         summary.on_let_in();
         summary.on_lost(9, &Error::TimedOut { doubtful: true });

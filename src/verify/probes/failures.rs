@@ -84,6 +84,7 @@ async fn consume(stage: &Stage, life: usize, done: &mut BTreeSet<i64>) -> Result
                         offset: REFUSED,
                         reason: Some("refused for ever".into()),
                         delay_ms: None,
+                        until: None,
                     };
                     consumer.say(&ClientFrame::Nack(nack)).await?;
                     break; // the rest comes again in the next round

@@ -66,6 +66,7 @@ pub(super) fn check(
         return Err(Error::refused(ErrorCode::HeadersTooLarge, detail, Some("headers")));
     }
     check_texts(message)?;
+    check_time(message)?;
     check_partition(message, facts)?;
     let bytes = payload + key + headers + ENVELOPE_BYTES;
     // Why: JSON writes a byte as up to six characters. What is smaller than an eighth fits in any encoding.
@@ -104,6 +105,17 @@ fn check_texts(message: &NewMessage) -> Result<(), Error> {
         return Err(Error::refused(ErrorCode::InvalidMessage, detail, Some("content_type")));
     }
     Ok(())
+}
+
+/// Whether it is due can only be said by the broker.
+fn check_time(message: &NewMessage) -> Result<(), Error> {
+    let Some(at) = &message.deliver_at else { return Ok(()) };
+    let detail = match (message.delay_ms, at.parse::<jiff::Timestamp>()) {
+        (Some(_), _) => "a message has deliver_at or delay_ms, not both".to_owned(),
+        (None, Err(_)) => format!("{at:?} is not a time like 2026-11-16T12:00:00Z (RFC 3339)"),
+        (None, Ok(_)) => return Ok(()),
+    };
+    Err(Error::refused(ErrorCode::InvalidTime, detail, Some("deliver_at")))
 }
 
 fn check_partition(message: &NewMessage, facts: TopicFacts) -> Result<(), Error> {

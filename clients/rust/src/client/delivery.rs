@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::cause::Origin;
 use super::error::Error;
 use super::inbox::{Charge, Inbox, Place, Queued, Urgency};
+use super::pause::Pause;
 use super::publisher::Receipt;
 use super::step::Step;
 use super::{Client, Inner};
@@ -240,12 +241,16 @@ impl Delivery {
 
     /// As [`nack`](Self::nack), with a pause of one's own.
     pub fn nack_after(self, reason: impl Into<String>, pause: Duration) {
-        let delay_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-        self.fail(Some(reason.into()), Some(delay_ms));
+        self.fail(Some(reason.into()), Some(Pause::After(pause)));
     }
 
-    fn fail(self, reason: Option<String>, delay_ms: Option<u64>) {
-        self.shared.with(|inbox| inbox.nack(self.place, reason, delay_ms));
+    /// As [`nack`](Self::nack), and the lane holds until a moment of one's own, at most a day ahead.
+    pub fn nack_until(self, reason: impl Into<String>, until: Timestamp) {
+        self.fail(Some(reason.into()), Some(Pause::Until(until)));
+    }
+
+    fn fail(self, reason: Option<String>, pause: Option<Pause>) {
+        self.shared.with(|inbox| inbox.nack(self.place, reason, pause));
     }
 
     /// Still at work: the ack deadline of its lane starts anew.

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::book::{Book, Tally};
 use super::check::headers_bytes;
+use super::pause::Pause;
 use super::unconfirmed::Unconfirmed;
 use crate::wire::{Batch, CreditGrant, Record};
 pub(super) use stepping::Unreserved;
@@ -51,7 +52,7 @@ pub(super) struct Charge {
 #[derive(Debug)]
 pub(super) enum Outgoing<C> {
     Ack { partition: u32, epoch: i64, round: u32, tally: Tally, waiting: Vec<C> },
-    Nack { place: Place, reason: Option<String>, delay_ms: Option<u64> },
+    Nack { place: Place, reason: Option<String>, pause: Option<Pause> },
     Progress { partition: u32, epoch: i64, round: u32 },
 }
 
@@ -303,7 +304,7 @@ impl<C> Inbox<C> {
     }
 
     /// A message failed: what was acked before is told first, what is behind it in its round is void.
-    pub fn nack(&mut self, place: Place, reason: Option<String>, delay_ms: Option<u64>) -> bool {
+    pub fn nack(&mut self, place: Place, reason: Option<String>, pause: Option<Pause>) -> bool {
         let Some(lane) = self.lanes.get_mut(&place.partition).filter(|lane| lane.epoch == place.epoch) else {
             self.ignored += 1;
             return false;
@@ -327,7 +328,7 @@ impl<C> Inbox<C> {
         while lane.void_from.len() > ROUNDS_REMEMBERED {
             lane.void_from.pop_first();
         }
-        self.out.push_back(Outgoing::Nack { place, reason, delay_ms });
+        self.out.push_back(Outgoing::Nack { place, reason, pause });
         self.urgency = Urgency::Now;
         self.drop_queued(|queued| {
             queued.place.partition == place.partition

@@ -38,6 +38,7 @@ mod line;
 mod link;
 pub mod options;
 mod owner;
+mod pause;
 pub mod pipeline;
 pub mod publisher;
 mod reader;

@@ -4,7 +4,7 @@
 //! Owned by the owner task. Knows nothing of sockets: it is asked for frames and told answers.
 //! Invariant: a line that is ready stands in `ready`, once.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,17 +29,19 @@ const REROUTES_MAX: u32 = 3;
 /// Where a message went.
 ///
 /// ```
-/// let receipt = laneway_client::Receipt { partition: 3, offset: Some(41), duplicate: false };
+/// let receipt = laneway_client::Receipt { partition: 3, offset: Some(41), duplicate: false, schedule: None };
 /// assert_eq!(receipt.to_string(), "partition 3, offset 41");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
     /// Its partition.
     pub partition: u32,
-    /// Where it stands. Absent only for a duplicate whose first copy is no longer remembered.
+    /// Where it stands. Absent for a message that waits for its time, and for a duplicate whose first copy is no longer remembered.
     pub offset: Option<i64>,
     /// An earlier copy was found, so that no second one was stored.
     pub duplicate: bool,
+    /// The id under which it waits for its time, or did so before it was appended.
+    pub schedule: Option<i64>,
 }
 
 impl std::fmt::Display for Receipt {
@@ -47,6 +49,9 @@ impl std::fmt::Display for Receipt {
         write!(f, "partition {}", self.partition)?;
         if let Some(offset) = self.offset {
             write!(f, ", offset {offset}")?;
+        }
+        if let Some(schedule) = self.schedule {
+            write!(f, ", schedule {schedule}")?;
         }
         if self.duplicate {
             write!(f, " (stored before)")?;
@@ -82,13 +87,41 @@ pub(super) struct Admitted {
     pub ticket: Ticket,
 }
 
-type LineKey = (Arc<str>, u32);
+/// What is numbered together: a broker counts what waits for its time apart from what is appended at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Timing {
+    Now,
+    Later,
+}
+
+impl Timing {
+    fn of(message: &NewMessage) -> Self {
+        if message.is_scheduled() { Timing::Later } else { Timing::Now }
+    }
+}
+
+type LineKey = (Arc<str>, u32, Timing);
+
+/// Line and number of a message that is under way.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    partition: u32,
+    timing: Timing,
+    sequence: i64,
+}
+
+impl Place {
+    fn of(message: &NewMessage) -> Self {
+        let (partition, sequence) = (message.partition.unwrap_or(0), message.sequence.unwrap_or(0));
+        Self { partition, timing: Timing::of(message), sequence }
+    }
+}
 
 /// A publish under way: which line and number stands at which position.
 #[derive(Debug)]
 struct UnderWay {
     topic: Arc<str>,
-    places: Vec<(u32, i64)>,
+    places: Vec<Place>,
 }
 
 /// See the module.
@@ -155,7 +188,7 @@ impl Publisher {
 
     pub fn admit(&mut self, admitted: Admitted, now: Instant) {
         let Admitted { topic, partition, message, bytes, ticket } = admitted;
-        let key = (topic, partition);
+        let key = (topic, partition, Timing::of(&message));
         let producer_id = self.producer_id;
         let line = self.lines.entry(key.clone()).or_insert_with(|| Line::new(producer_id));
         line.push(message, bytes, now + self.timeout, ticket);
@@ -203,8 +236,7 @@ impl Publisher {
             }
         }
         self.ready = later;
-        let place = |message: &NewMessage| (message.partition.unwrap_or(0), message.sequence.unwrap_or(0));
-        let places = messages.iter().map(place).collect();
+        let places = messages.iter().map(Place::of).collect();
         self.under_way.insert(id, UnderWay { topic: topic.clone(), places });
         Some(Publish { id, topic: topic.to_string(), producer_id: Some(producer_id), messages })
     }
@@ -233,19 +265,22 @@ impl Publisher {
     pub fn on_published(&mut self, published: Published, now: Instant) {
         let Some(under_way) = self.under_way.remove(&published.id) else { return };
         for unit in &published.units {
-            let key = (under_way.topic.clone(), unit.partition);
-            let sequences: Vec<i64> = unit
-                .positions
-                .iter()
-                .filter_map(|position| under_way.places.get(*position as usize))
-                .map(|(_, sequence)| *sequence)
-                .collect();
+            let positions = unit.positions.iter();
+            let places: Vec<Place> =
+                positions.filter_map(|position| under_way.places.get(*position as usize).copied()).collect();
+            let Some(first) = places.first() else { continue };
+            let key = (under_way.topic.clone(), unit.partition, first.timing);
+            let sequences: Vec<i64> = places.iter().map(|place| place.sequence).collect();
             match &unit.error {
                 None => {
                     self.failures = 0;
                     self.on_stored(&key, unit, &sequences);
                 }
-                Some(fault) => self.on_fault(&key, fault, &sequences, now),
+                Some(fault) => {
+                    let guilty = fault.field.as_deref().and_then(position);
+                    let guilty = guilty.and_then(|at| under_way.places.get(at)).map(|place| place.sequence);
+                    self.on_fault(&key, fault, &sequences, guilty, now);
+                }
             }
             self.answered(key);
         }
@@ -256,9 +291,11 @@ impl Publisher {
         let mut next = unit.first_offset;
         for (position, sequence) in unit.positions.iter().zip(sequences) {
             let copy = unit.duplicates.iter().find(|duplicate| duplicate.position == *position);
-            let offset = match copy {
-                Some(copy) => copy.offset,
-                None => {
+            let scheduled = unit.scheduled.iter().find(|scheduled| scheduled.position == *position);
+            let offset = match (copy, scheduled) {
+                (Some(copy), _) => copy.offset,
+                (None, Some(_)) => None,
+                (None, None) => {
                     let offset = next;
                     next = next.map(|next| next + 1);
                     offset
@@ -266,12 +303,22 @@ impl Publisher {
             };
             if let Some(ticket) = line.on_stored(*sequence) {
                 self.waiting = self.waiting.saturating_sub(1);
-                ticket.answer(Ok(Receipt { partition: unit.partition, offset, duplicate: copy.is_some() }));
+                let (partition, duplicate) = (unit.partition, copy.is_some());
+                let schedule = scheduled.map(|scheduled| scheduled.schedule);
+                ticket.answer(Ok(Receipt { partition, offset, duplicate, schedule }));
             }
         }
     }
 
-    fn on_fault(&mut self, key: &LineKey, fault: &Fault, sequences: &[i64], now: Instant) {
+    /// `guilty`: the one message at fault, if it is one; the others are not refused with it.
+    fn on_fault(
+        &mut self,
+        key: &LineKey,
+        fault: &Fault,
+        sequences: &[i64],
+        guilty: Option<i64>,
+        now: Instant,
+    ) {
         let resume_at = now + self.pause(fault.class);
         let Some(line) = self.lines.get_mut(key) else { return };
         match (fault.code, fault.class) {
@@ -290,7 +337,12 @@ impl Publisher {
             (_, Class::Retry) => line.on_failed(sequences, resume_at, false),
             (_, Class::Unknown | Class::Fatal) => line.on_failed(sequences, resume_at, true),
             (_, Class::Refused) => {
-                let refused: Vec<_> = sequences.iter().filter_map(|one| line.on_refused(*one)).collect();
+                let (refused, others): (Vec<i64>, Vec<i64>) =
+                    sequences.iter().partition(|one| guilty.is_none_or(|guilty| guilty == **one));
+                if !others.is_empty() {
+                    line.on_failed(&others, now, false);
+                }
+                let refused: Vec<_> = refused.iter().filter_map(|one| line.on_refused(*one)).collect();
                 for (message, ticket) in refused {
                     self.on_refused(key, message, ticket, fault.into());
                 }
@@ -303,7 +355,7 @@ impl Publisher {
         let is_homeless = error.code() == Some(ErrorCode::PartitionOutOfRange) && message.partition.is_none();
         if is_homeless && ticket.reply.is_some() && ticket.reroutes < REROUTES_MAX {
             ticket.reroutes += 1;
-            let (topic, partition) = key.clone();
+            let (topic, partition, _) = key.clone();
             return self.astray.push(Astray { topic, partition, message, ticket });
         }
         self.waiting = self.waiting.saturating_sub(1);
@@ -319,14 +371,14 @@ impl Publisher {
         if let Some(retry_after_ms) = error.retry_after_ms {
             pause = pause.max(Duration::from_millis(retry_after_ms));
         }
-        let mut lines: Vec<u32> = under_way.places.iter().map(|(partition, _)| *partition).collect();
-        lines.sort_unstable();
-        lines.dedup();
-        for (index, (partition, sequence)) in under_way.places.iter().enumerate() {
-            let key = (under_way.topic.clone(), *partition);
+        let mut lines: HashSet<LineKey> = HashSet::new();
+        for (index, Place { partition, timing, sequence }) in under_way.places.iter().enumerate() {
+            let key = (under_way.topic.clone(), *partition, *timing);
+            lines.insert(key.clone());
             let Some(line) = self.lines.get_mut(&key) else { continue };
-            let is_guilty =
-                |guilty: usize| guilty == index || (is_gone && under_way.places[guilty].0 == *partition);
+            let is_guilty = |guilty: usize| {
+                guilty == index || (is_gone && under_way.places[guilty].partition == *partition)
+            };
             if error.class != Class::Refused || guilty.is_some_and(|guilty| !is_guilty(guilty)) {
                 let doubtful = matches!(error.class, Class::Unknown | Class::Fatal);
                 line.on_failed(&[*sequence], now + pause, doubtful);
@@ -334,9 +386,7 @@ impl Publisher {
                 self.on_refused(&key, message, ticket, error.into());
             }
         }
-        for partition in lines {
-            self.answered((under_way.topic.clone(), partition));
-        }
+        lines.into_iter().for_each(|key| self.answered(key));
         true
     }
 

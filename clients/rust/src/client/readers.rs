@@ -13,6 +13,7 @@ use super::confirmations::{Asked, Confirmations};
 use super::delivery::{Confirm, Shared, refuse};
 use super::error::Error;
 use super::inbox::{Outgoing, Place, Urgency};
+use super::pause::Pause;
 pub(super) use super::reader::{NewReader, Opened, Wanted};
 use super::reader::{Phase, Reader};
 use crate::error_code::{Class, ErrorCode};
@@ -412,9 +413,11 @@ fn send(
                 false => confirmations.ask(Asked { reader, ack, waiting }, next_id, out),
             }
         }
-        Outgoing::Nack { place, reason, delay_ms } => {
+        Outgoing::Nack { place, reason, pause } => {
             let Place { partition, epoch, round, offset } = place;
-            let nack = Nack { id: None, subscription, partition, epoch, round, offset, reason, delay_ms };
+            let (delay_ms, until) = Pause::members(pause);
+            let nack =
+                Nack { id: None, subscription, partition, epoch, round, offset, reason, delay_ms, until };
             out.push_back(ClientFrame::Nack(nack));
         }
         Outgoing::Progress { partition, epoch, round } => {

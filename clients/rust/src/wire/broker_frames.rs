@@ -155,6 +155,9 @@ pub struct PublishedUnit {
     /// Those of which an earlier copy was found, so that no second one was stored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub duplicates: Vec<Duplicate>,
+    /// Those that wait for their time, or did so before they were appended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scheduled: Vec<Scheduled>,
     /// Why none was stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Fault>,
@@ -179,6 +182,28 @@ impl From<(u32, Option<i64>)> for Duplicate {
 impl From<Duplicate> for (u32, Option<i64>) {
     fn from(duplicate: Duplicate) -> Self {
         (duplicate.position, duplicate.offset)
+    }
+}
+
+/// A message that waits for its time. On the wire: `[position, schedule]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(u32, i64)", into = "(u32, i64)")]
+pub struct Scheduled {
+    /// Its position in the publish.
+    pub position: u32,
+    /// The id by which it is shown, moved or cancelled.
+    pub schedule: i64,
+}
+
+impl From<(u32, i64)> for Scheduled {
+    fn from((position, schedule): (u32, i64)) -> Self {
+        Self { position, schedule }
+    }
+}
+
+impl From<Scheduled> for (u32, i64) {
+    fn from(scheduled: Scheduled) -> Self {
+        (scheduled.position, scheduled.schedule)
     }
 }
 

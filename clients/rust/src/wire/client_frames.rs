@@ -239,6 +239,9 @@ pub struct Nack {
     /// Pause before the next attempt, instead of the group's backoff.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
+    /// When the next attempt may be made (RFC 3339), instead of the group's backoff. At most one of this and `delay_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
 }
 
 /// Still at work on the oldest unacknowledged message: its deadline starts anew.
@@ -360,6 +363,9 @@ impl ClientFrame {
             Self::Trace(trace) => trace.check(),
             Self::Watch(watch) => watch.check(),
             Self::Nack(Nack { offset: ..0, .. }) => Err(("offset", "offset must not be negative")),
+            Self::Nack(Nack { delay_ms: Some(_), until: Some(_), .. }) => {
+                Err(("until", "a nack has delay_ms or until, not both"))
+            }
             Self::Subscribe(Subscribe { start: Some(Start::Offset(..0)), .. })
             | Self::Tail(Tail { start: Some(Start::Offset(..0)), .. }) => {
                 Err(("start.offset", "offset must not be negative"))

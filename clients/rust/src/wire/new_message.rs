@@ -17,8 +17,10 @@ use crate::traceparent;
 /// Version of the MessagePack array, its first element.
 const VERSION: i64 = 1;
 /// Elements of the array with everything in it.
-const SLOTS: u32 = 11;
-/// Elements that an array has at least: its last two may be left out.
+const SLOTS: u32 = 13;
+/// Without a time: its last two may be left out.
+const SLOTS_UNTIMED: u32 = 11;
+/// Elements that an array has at least: cause and links may be left out, too.
 const SLOTS_MIN: u32 = 9;
 
 /// One message to publish.
@@ -44,6 +46,10 @@ pub struct NewMessage {
     pub content_type: Option<String>,
     /// With a `producer_id`: the number of this message among those the producer sends to its partition, from 0.
     pub sequence: Option<i64>,
+    /// When it is to be appended (RFC 3339), instead of now. At most one of this and `delay_ms`.
+    pub deliver_at: Option<String>,
+    /// Milliseconds until it is to be appended, instead of now.
+    pub delay_ms: Option<u64>,
 }
 
 /// The JSON value for a payload: as it is where the content type is JSON, and it is, and fits into a frame; else text.
@@ -72,10 +78,17 @@ pub(super) fn to_json(message: &NewMessage) -> PublishMessage {
         headers: message.headers.clone(),
         content_type: message.content_type.clone(),
         sequence: message.sequence,
+        deliver_at: message.deliver_at.clone(),
+        delay_ms: message.delay_ms,
     }
 }
 
 impl NewMessage {
+    /// Whether it waits for its time.
+    pub fn is_scheduled(&self) -> bool {
+        self.deliver_at.is_some() || self.delay_ms.is_some()
+    }
+
     /// From what JSON carries; `within` stands before the names of its fields in an error.
     pub fn from_json(message: PublishMessage, within: &str) -> Result<Self, FrameError> {
         let field = |name: &str| format!("{within}{name}");
@@ -103,6 +116,8 @@ impl NewMessage {
             headers,
             content_type: message.content_type.or(is_json.then(|| "application/json".to_owned())),
             sequence: message.sequence,
+            deliver_at: message.deliver_at,
+            delay_ms: message.delay_ms,
         })
     }
 }
@@ -139,7 +154,12 @@ pub(super) fn trace_id(text: &str, field: &str) -> Result<Uuid, FrameError> {
 /// Appends the MessagePack array.
 pub(super) fn write(message: &NewMessage, out: &mut Vec<u8>) {
     let is_plain = message.cause.is_none() && message.links.is_empty();
-    pack::array(out, if is_plain { SLOTS_MIN } else { SLOTS } as usize);
+    let slots = match (message.is_scheduled(), is_plain) {
+        (true, _) => SLOTS,
+        (false, false) => SLOTS_UNTIMED,
+        (false, true) => SLOTS_MIN,
+    };
+    pack::array(out, slots as usize);
     pack::int(out, VERSION);
     pack::bin(out, &message.payload);
     pack::optional(out, message.key.as_deref(), pack::bin);
@@ -149,7 +169,7 @@ pub(super) fn write(message: &NewMessage, out: &mut Vec<u8>) {
     pack::optional(out, (!message.headers.is_empty()).then_some(&message.headers), pack::text_map);
     pack::optional(out, message.content_type.as_deref(), pack::text);
     pack::optional(out, message.sequence, pack::int);
-    if is_plain {
+    if slots == SLOTS_MIN {
         return; // as brokers read it that know no causes
     }
     pack::optional(out, message.cause.as_ref(), |out, cause| {
@@ -159,6 +179,10 @@ pub(super) fn write(message: &NewMessage, out: &mut Vec<u8>) {
         pack::array(out, links.len());
         links.iter().for_each(|link| pack::bin(out, link.as_bytes()));
     });
+    if slots == SLOTS {
+        pack::optional(out, message.deliver_at.as_deref(), pack::text);
+        pack::optional(out, message.delay_ms, pack::uint);
+    }
 }
 
 /// A cause as MessagePack carries it: `[topic, partition, offset]`.
@@ -186,8 +210,8 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<NewMessage, (&'static str,
     let slot = |name| move |expected| (name, expected);
     let slots = reader.array().map_err(slot(""))?;
     let version = reader.int().map_err(slot("version"))?;
-    if version != VERSION || (slots != SLOTS && slots != SLOTS_MIN) {
-        return Err(("version", Expected("an array of 9 or 11 elements that begins with 1")));
+    if version != VERSION || ![SLOTS, SLOTS_UNTIMED, SLOTS_MIN].contains(&slots) {
+        return Err(("version", Expected("an array of 9, 11 or 13 elements that begins with 1")));
     }
     let mut message = NewMessage {
         payload: reader.bytes().map_err(slot("payload"))?,
@@ -200,9 +224,13 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<NewMessage, (&'static str,
         sequence: reader.optional(Reader::int).map_err(slot("sequence"))?,
         ..NewMessage::default()
     };
-    if slots == SLOTS {
+    if slots >= SLOTS_UNTIMED {
         message.cause = reader.optional(read_cause).map_err(slot("cause"))?;
         message.links = reader.optional(read_links).map_err(slot("links"))?.unwrap_or_default();
+    }
+    if slots == SLOTS {
+        message.deliver_at = reader.optional(Reader::string).map_err(slot("deliver_at"))?;
+        message.delay_ms = reader.optional(Reader::u64).map_err(slot("delay_ms"))?;
     }
     Ok(message)
 }

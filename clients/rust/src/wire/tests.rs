@@ -41,9 +41,13 @@ prop_compose! {
         payload in bytes(), key in prop::option::of(bytes()), partition in any::<Option<u32>>(),
         trace_id in prop::option::of(uuid()), transaction_id in any::<Option<String>>(), headers in headers(),
         content_type in content_type(), sequence in any::<Option<i64>>(), cause in prop::option::of(cause()),
-        links in prop::collection::vec(uuid(), 0..3),
+        links in prop::collection::vec(uuid(), 0..3), timed in any::<(Option<String>, Option<u64>)>(),
     ) -> NewMessage {
-        NewMessage { payload, key, partition, trace_id, cause, links, transaction_id, headers, content_type, sequence }
+        let (deliver_at, delay_ms) = timed;
+        NewMessage {
+            payload, key, partition, trace_id, cause, links, transaction_id, headers, content_type, sequence, deliver_at,
+            delay_ms,
+        }
     }
 }
 
@@ -102,7 +106,7 @@ proptest! {
     ) {
         let ranges = ranges.into_iter().map(|(from, length)| (from, from + length).into()).collect();
         let ack = Ack { id, subscription, partition: 1, epoch, round, next: Some(next), ranges };
-        let nack = Nack { id, subscription, partition: 1, epoch, round, offset: next, reason, delay_ms };
+        let nack = Nack { id, subscription, partition: 1, epoch, round, offset: next, reason, delay_ms, until: None };
         for frame in [ClientFrame::Ack(ack), ClientFrame::Nack(nack)] {
             for subprotocol in Subprotocol::ALL {
                 let encoded = Bytes::from(subprotocol.encode_client(&frame));

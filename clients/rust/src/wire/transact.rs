@@ -98,6 +98,12 @@ impl Transact {
             return Err(("publishes", "a publish of a step has at least one message"));
         }
         let mut messages = self.publishes.iter().flat_map(|publish| &publish.messages);
+        if messages.clone().any(NewMessage::is_scheduled) {
+            return Err((
+                "publishes",
+                "a message of a step is appended with the step: it has no time of its own",
+            ));
+        }
         match messages.any(|message| message.sequence.is_some()) {
             true => Err(("publishes", "a message of a step has no sequence: the step id tells a repetition")),
             false => self.acks.iter().try_for_each(Ack::check),

@@ -65,7 +65,17 @@ fn ack(next: Option<i64>, ranges: &[(i64, i64)]) -> Ack {
 
 fn nack() -> Nack {
     let (reason, delay_ms) = (None, None);
-    Nack { id: None, subscription: 1, partition: 7, epoch: 4, round: 2, offset: 1_041, reason, delay_ms }
+    Nack {
+        id: None,
+        subscription: 1,
+        partition: 7,
+        epoch: 4,
+        round: 2,
+        offset: 1_041,
+        reason,
+        delay_ms,
+        until: None,
+    }
 }
 
 fn hello() -> Hello {
@@ -134,7 +144,10 @@ fn publishes() -> Vec<(&'static str, ClientFrame)> {
         links: vec![PRODUCER, STEP],
         ..message(b"an invoice")
     };
+    let at = NewMessage { deliver_at: Some("2026-12-24T18:00:00Z".into()), ..message(b"a reminder") };
+    let after = NewMessage { delay_ms: Some(7_200_000), cause: Some(cause()), ..message(b"another one") };
     vec![
+        ("publish_scheduled", publish(vec![at, after])),
         ("publish_text", publish(vec![message(b"hello"), message(b"")])),
         ("publish_json", publish(vec![json])),
         ("publish_base64", publish(vec![binary])),
@@ -184,6 +197,7 @@ fn answers() -> Vec<(&'static str, ClientFrame)> {
         ("ack_confirmed", ClientFrame::Ack(both)),
         ("nack", ClientFrame::Nack(nack())),
         ("nack_full", ClientFrame::Nack(full)),
+        ("nack_until", ClientFrame::Nack(Nack { until: Some("2026-11-16T07:00:00Z".into()), ..nack() })),
         ("progress", ClientFrame::Progress(progress.clone())),
         ("progress_confirmed", ClientFrame::Progress(Progress { id: Some(11), ..progress })),
         ("credit", ClientFrame::Credit(Credit { subscription: 1, messages: 50, bytes: 65_536 })),
@@ -273,7 +287,14 @@ fn welcomes() -> Vec<(&'static str, BrokerFrame)> {
 
 fn unit(partition: u32, positions: &[u32], first_offset: Option<i64>) -> PublishedUnit {
     let (duplicates, error) = (vec![], None);
-    PublishedUnit { partition, positions: positions.to_vec(), first_offset, duplicates, error }
+    PublishedUnit {
+        partition,
+        positions: positions.to_vec(),
+        first_offset,
+        duplicates,
+        scheduled: Vec::new(),
+        error,
+    }
 }
 
 fn published(units: Vec<PublishedUnit>) -> BrokerFrame {
@@ -290,6 +311,14 @@ fn publish_answers() -> Vec<(&'static str, BrokerFrame)> {
         (
             "published_duplicates",
             published(vec![PublishedUnit { duplicates, ..unit(7, &[0, 1, 2], Some(1_041)) }]),
+        ),
+        (
+            "published_scheduled",
+            published(vec![PublishedUnit {
+                duplicates: vec![(1, None).into()],
+                scheduled: vec![(0, 4_711).into(), (1, 4_700).into()],
+                ..unit(7, &[0, 1], None)
+            }]),
         ),
         (
             "published_error",

@@ -1,0 +1,88 @@
+-- schedules_fire: appends what is due to its partitions, in the order of due times and then of ids, and takes it out here.
+-- $1 from_at timestamptz (nothing that waits is due before), $2 limit bigint
+-- A row per partition: where its messages begin, how many there are, and how late each is in microseconds. No row: somebody
+-- else was faster, or holds the partitions.
+-- What is deleted is what is appended: of two who take the same row, one gets it.
+-- Locks: the caller holds the partitions' rows, which partitions_lock has left in laneway.locked.
+WITH due AS MATERIALIZED (
+    SELECT s.schedule_id
+    FROM laneway.schedule s
+    WHERE s.due_at >= $1 AND s.due_at <= statement_timestamp()
+      AND s.partition_id = ANY ((SELECT string_to_array(current_setting('laneway.locked'), ','))::bigint[])
+    ORDER BY s.due_at, s.schedule_id
+    LIMIT $2
+),
+taken AS (
+    DELETE FROM laneway.schedule
+    WHERE schedule_id = ANY (ARRAY (SELECT schedule_id FROM due))
+    RETURNING *
+),
+placed AS MATERIALIZED (
+    SELECT
+        taken.*,
+        row_number() OVER (PARTITION BY partition_id ORDER BY due_at, schedule_id) - 1 AS position,
+        octet_length(payload) + coalesce(octet_length(key), 0) + coalesce(octet_length(headers), 0) AS bytes
+    FROM taken
+),
+batch AS MATERIALIZED (
+    SELECT
+        b.*,
+        coalesce(h.next_offset, 0) AS first_offset,
+        coalesce(h.bytes_total, 0) AS bytes_before,
+        greatest(h.published_at, clock_timestamp()) AS published_at
+    FROM (
+        SELECT
+            partition_id, count(*)::integer AS messages, sum(bytes)::bigint AS bytes,
+            array_agg(DISTINCT ('x' || left(replace(trace_id::text, '-', ''), 16))::bit(64)::bigint) AS traces,
+            array_agg((extract(epoch FROM clock_timestamp() - due_at) * 1000000)::bigint) AS late_us
+        FROM placed
+        GROUP BY partition_id
+    ) AS b
+    LEFT JOIN LATERAL (
+        SELECT head.next_offset, head.bytes_total, head.published_at
+        FROM laneway.head
+        WHERE head.partition_id = b.partition_id
+        ORDER BY head.published_at DESC, head.next_offset DESC
+        LIMIT 1
+    ) h ON true
+),
+stored AS (
+    INSERT INTO laneway.message (
+        partition_id, "offset", published_at, trace_id, cause_partition_id, cause_offset, key, transaction_id, headers,
+        content_type, payload, producer
+    )
+    SELECT
+        placed.partition_id, batch.first_offset + placed.position, batch.published_at, placed.trace_id,
+        placed.cause_partition_id, placed.cause_offset, placed.key, placed.transaction_id, placed.headers,
+        placed.content_type, placed.payload, placed.producer
+    FROM placed
+    JOIN batch USING (partition_id)
+    ORDER BY placed.partition_id, placed.position
+),
+heads AS (
+    INSERT INTO laneway.head (partition_id, published_at, next_offset, bytes_total)
+    SELECT partition_id, published_at, first_offset + messages, bytes_before + bytes
+    FROM batch
+),
+blocks AS (
+    INSERT INTO laneway.trace_block (partition_id, first_offset, messages, published_at, traces)
+    SELECT partition_id, first_offset, messages, published_at, traces
+    FROM batch
+),
+ids AS (
+    INSERT INTO laneway.transaction_seen (partition_id, transaction_id, "offset", published_at)
+    SELECT placed.partition_id, placed.transaction_id, batch.first_offset + placed.position, batch.published_at
+    FROM placed
+    JOIN batch USING (partition_id)
+    WHERE placed.transaction_id IS NOT NULL
+),
+links AS (
+    INSERT INTO laneway.trace_link (linked_trace_id, trace_id, partition_id, "offset")
+    SELECT l.linked_trace_id, placed.trace_id, placed.partition_id, batch.first_offset + placed.position
+    FROM placed
+    JOIN batch USING (partition_id)
+    CROSS JOIN LATERAL unnest(placed.links) AS l (linked_trace_id)
+    ON CONFLICT DO NOTHING -- a message names the same trace twice
+)
+SELECT partition_id, first_offset, messages, bytes, late_us
+FROM batch
