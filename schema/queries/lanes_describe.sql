@@ -7,7 +7,7 @@
 WITH page AS (
     SELECT
         t.name AS topic, g.name AS group_name, g.max_attempts, g.on_failure, p.number, p.start_offset, l.group_id, l.partition_id,
-        l.first_offset, l.epoch, l.session_id, l.broker_id, l.wanted_session, l.suspect_until
+        l.first_offset, l.epoch, l.session_id, l.broker_id, l.wanted_session, l.suspect_until, l.popped_until_at
     FROM laneway.consumer_group g
     JOIN laneway.topic t USING (topic_id)
     JOIN laneway.lane l USING (group_id)
@@ -48,6 +48,7 @@ SELECT
         ELSE 0
     END AS lag_seconds,
     CASE
+        WHEN l.popped_until_at > clock_timestamp() THEN 'popped'
         WHEN l.session_id IS NULL AND l.wanted_session IS NULL THEN 'free'
         WHEN l.session_id IS NULL THEN 'waiting'
         WHEN l.session_id IS DISTINCT FROM l.wanted_session THEN 'draining'

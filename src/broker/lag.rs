@@ -89,6 +89,7 @@ fn word(state: LaneState) -> &'static str {
         LaneState::Blocked => "blocked",
         LaneState::Suspect => "suspect",
         LaneState::Held => "held",
+        LaneState::Popped => "popped",
     }
 }
 

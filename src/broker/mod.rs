@@ -14,6 +14,7 @@
 //! | `lease` | the broker's own right to deliver |
 //! | `steps` | acks and publishes of pipelines, together |
 //! | `groups` | members, lanes, deliveries, acks |
+//! | `pulling` | lanes for consumers without a connection: pop, ack, nack, extend |
 //! | `group_admin` | groups and lanes for operators: looked at, altered, moved, deleted |
 //! | `outbox` | what waits for one socket |
 //! | `metrics`, `lag` | what is counted; how far groups are behind |
@@ -35,6 +36,7 @@ pub mod message;
 pub mod metrics;
 pub mod outbox;
 pub mod publish;
+pub mod pulling;
 pub mod reader;
 mod recent_traces;
 pub mod search;
@@ -91,6 +93,7 @@ pub struct Broker {
     pub tails: hot_tail::HotTails,
     pub lease: lease::Lease,
     pub groups: groups::Groups,
+    pub pulling: pulling::Pulling,
     pub steps: steps::StepsHandle,
     pub spans: Spans,
     pub metrics: Arc<metrics::Metrics>,
@@ -151,6 +154,16 @@ impl Assembled {
             metrics: metrics.clone(),
             spans: spans.clone(),
         });
+        let pulling = pulling::Pulling::new(pulling::Surroundings {
+            store: store.clone(),
+            reader: reader.clone(),
+            topics: topics.clone(),
+            tails: tails.clone(),
+            hints: hints.clone(),
+            groups: groups.clone(),
+            metrics: metrics.clone(),
+            drain: settings.drain,
+        });
         let appender = handle;
         let traces = traces::Traces::new(store.clone(), reader.clone());
         let search = search::Search::new(store.clone(), topics.clone(), reader.clone());
@@ -166,6 +179,7 @@ impl Assembled {
             tails,
             lease,
             groups,
+            pulling,
             steps,
             spans,
         };

@@ -179,7 +179,7 @@ pub(super) async fn seek(
     Ok(Json(Sought { lanes: sought.iter().map(lane).collect() }))
 }
 
-fn both((topic, group): (String, String)) -> Result<(TopicName, GroupName), Failure> {
+pub(super) fn both((topic, group): (String, String)) -> Result<(TopicName, GroupName), Failure> {
     Ok((topic_name(topic)?, group_name(group)?))
 }
 
