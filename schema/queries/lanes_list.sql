@@ -9,7 +9,7 @@ SELECT
         JOIN laneway.session s USING (session_id)
         JOIN laneway.broker b USING (broker_id)
         WHERE m.group_id = l.group_id AND m.session_id = l.wanted_session AND b.dead_at IS NULL
-    ) OR (l.wanted_session = $2 AND (
+    ) OR (l.wanted_session IS NOT DISTINCT FROM $2 AND (
         EXISTS (
             SELECT FROM laneway.consumer_group g
             WHERE g.group_id = l.group_id AND g.pulled_at > clock_timestamp() - $3 * interval '1 millisecond'

@@ -7,6 +7,7 @@
 //! | `publish_stream` | restarts in the middle, Ctrl-C, flat memory |
 //! | `subscribe` | formats, counts, mistakes, what is committed when |
 //! | `subscribe_stream` | restarts in the middle |
+//! | `pop` | counts, waits, what is done when |
 //! | `trace` | the drawing, the document, following, mistakes |
 //! | `tail` | places, filters, mistakes, restarts in the middle |
 
@@ -17,6 +18,7 @@ mod harness;
 
 mod running;
 
+mod pop;
 mod publish;
 mod publish_stream;
 mod subscribe;

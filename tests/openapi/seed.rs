@@ -1,6 +1,7 @@
 //! What the examples of the document name, so that every operation can succeed: see the `example`s in `src/server`.
 
 use futures_util::StreamExt as _;
+use laneway_client::pull_api::PopRequest;
 use laneway_client::wire::{BrokerFrame, NewMessage, Subprotocol, Subscribe};
 use laneway_client::{Admin, Client};
 use tokio::task::JoinHandle;
@@ -24,12 +25,14 @@ impl Drop for Seeded {
     }
 }
 
-/// Topics `orders` and `obsolete`; on `orders` the groups `billing`, with a member, and `obsolete`, and dead letters from 1 on.
+/// Topics `orders` and `obsolete`; on `orders` the groups `billing`, with a member, and `obsolete`, and
+/// dead letters from 1 on; the groups `acked` and `nacked`, popped from.
 pub async fn seed(server: &Server) -> Seeded {
     make_topic(&server.address, "orders", 2).await;
     make_topic(&server.address, "obsolete", 1).await;
     publish(server).await;
     give_up(server).await;
+    take(server).await;
     let url = format!("ws://{}/v1/ws", server.address);
     let client = Client::connect(&url, laneway_client::Options::default()).await.unwrap();
     let mut orders = client.subscribe("orders", "billing").await.unwrap();
@@ -52,6 +55,16 @@ async fn publish(server: &Server) {
     };
     producer.publish("orders", (0..100).map(message).collect()).await;
     producer.close().await;
+}
+
+/// Two groups that have been popped from, each once, for longer than a test takes.
+async fn take(server: &Server) {
+    let admin = Admin::new(&server.url("")).unwrap();
+    let wish = PopRequest { ack_deadline_ms: Some(3_600_000), ..PopRequest::default() };
+    for group in ["acked", "nacked"] {
+        let pop = admin.pop("orders", group, &wish).await.unwrap().unwrap();
+        assert_eq!((pop.partition, pop.epoch), (0, 1), "the document names them so");
+    }
 }
 
 /// A group that gives up messages, and is then left.
