@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use laneway_client::admin::AdminError;
 use laneway_client::group_api::LaneState;
 use laneway_client::pull_api::{Pop, PopAck, PopExtend, PopNack, PopRequest, PopVerdict};
-use laneway_client::wire::Subprotocol;
+use laneway_client::wire::{OnFailure, Subprotocol, WantedSettings};
 use laneway_client::{Admin, ErrorCode, Problem};
 use serde_json::{Value, json};
 
@@ -72,7 +72,10 @@ async fn what_one_broker_has_popped_is_acknowledged_at_another_even_if_the_first
         assert_eq!((done.committed_offset, done.remaining), (5, 0));
     }
     let stale = refused(here.ack("orders", "billing", &PopAck::all(&first)).await);
-    assert_eq!((stale.code, stale.status, stale.field.as_deref()), (ErrorCode::LeaseLost, 409, Some("epoch")));
+    assert_eq!(
+        (stale.code, stale.status, stale.field.as_deref()),
+        (ErrorCode::LeaseLost, 409, Some("epoch"))
+    );
     assert_eq!(committed(&here, 0).await, 5);
     bus.stop().await;
 }
@@ -135,6 +138,20 @@ async fn a_nack_is_charged_by_the_policy_of_the_group_and_keeps_the_order() {
     assert_eq!((given_up.committed_offset, given_up.verdict), (3, PopVerdict::DeadLetter));
     let dead = admin.list_dead_letters(&Default::default()).await.unwrap().dead_letters;
     assert_eq!((dead[0].offset, dead[0].attempts, dead[0].reason.as_str()), (2, 2, "no stock"));
+    let last = pop(&admin, &patient()).await;
+    assert_eq!(popped(&last), [3]);
+    // A group that stops at a message stops for pullers, too, until it is told otherwise.
+    let block = WantedSettings {
+        max_attempts: Some(1),
+        on_failure: Some(OnFailure::Block),
+        ..WantedSettings::default()
+    };
+    admin.alter_group("orders", "billing", &block).await.unwrap();
+    let stop = PopNack { epoch: last.epoch, offset: 3, delay_ms: Some(0), ..PopNack::default() };
+    assert_eq!(admin.nack("orders", "billing", &stop).await.unwrap().verdict, PopVerdict::Block);
+    assert!(admin.pop("orders", "billing", &PopRequest::default()).await.unwrap().is_none());
+    assert_eq!(admin.show_group("orders", "billing").await.unwrap().lanes[0].state, LaneState::Blocked);
+    admin.alter_group("orders", "billing", &quick_retries(9)).await.unwrap();
     assert_eq!(popped(&pop(&admin, &patient()).await), [3]);
     bus.stop().await;
 }
@@ -256,7 +273,10 @@ async fn a_seek_ends_a_pop_and_a_session_is_not_to_be_spoken_for() {
     let taken = pop(&admin, &patient()).await;
     let seek = laneway_client::group_api::Seek { to: laneway_client::Start::Offset(1), partitions: None };
     admin.seek_group("orders", "billing", &seek).await.unwrap();
-    assert_eq!(refused(admin.ack("orders", "billing", &PopAck::all(&taken)).await).code, ErrorCode::LeaseLost);
+    assert_eq!(
+        refused(admin.ack("orders", "billing", &PopAck::all(&taken)).await).code,
+        ErrorCode::LeaseLost
+    );
     assert_eq!(popped(&pop(&admin, &patient()).await), [1, 2]);
     // Whoever guesses the epoch of a session can say nothing for it.
     let mut session = bus.connect(Subprotocol::Json).await;
@@ -304,7 +324,12 @@ async fn bad_input_is_named_and_nothing_happens() {
         ("ack", json!({"partition": 0, "epoch": 1, "offsets": [i64::MAX]}), "beyond_sent", "offset"),
         ("ack", json!({"partition": 0, "epoch": 1, "offsets": vec![0; 1001]}), "malformed", "offsets"),
         ("nack", json!({"partition": 0, "epoch": 1, "offset": 2}), "beyond_sent", "offset"),
-        ("nack", json!({"partition": 0, "epoch": 1, "offset": 0, "delay_ms": 86_400_001}), "malformed", "delay_ms"),
+        (
+            "nack",
+            json!({"partition": 0, "epoch": 1, "offset": 0, "delay_ms": 86_400_001}),
+            "malformed",
+            "delay_ms",
+        ),
         ("extend", json!({"partition": 0, "epoch": 1, "ack_deadline_ms": 0}), "malformed", "ack_deadline_ms"),
         ("extend", json!({"partition": 0, "epoch": 0}), "lease_lost", "epoch"),
     ] {

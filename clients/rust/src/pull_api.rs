@@ -13,15 +13,15 @@ use crate::wire::Start;
 #[serde(deny_unknown_fields)]
 pub struct PopRequest {
     /// At most this many messages; 100 unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000))]
     pub max_messages: Option<u32>,
     /// How long to wait for the first message, in milliseconds; not at all unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 20000))]
     pub wait_ms: Option<u32>,
     /// How long the messages may take until they are acknowledged, in milliseconds; as the group says unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86400000))]
     pub ack_deadline_ms: Option<u64>,
     /// At most once: the messages are done as soon as they are answered.
@@ -29,7 +29,7 @@ pub struct PopRequest {
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub auto_ack: bool,
     /// Where a group begins that this pop makes; one that exists goes on where it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<Start>,
 }
 
@@ -107,14 +107,14 @@ pub struct PopAck {
     /// As the pop says.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position, example = 1))]
     pub epoch: i64,
-    /// Everything below this offset.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Position>, example = 1))]
-    pub next: Option<i64>,
     /// Single messages, in any order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<crate::openapi::Position>, required = false, max_items = 1000))]
     pub offsets: Vec<i64>,
+    /// Everything below this offset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Position>, example = 1))]
+    pub next: Option<i64>,
 }
 
 /// A pop after an ack. It is safe to send the same ack again.
@@ -143,10 +143,10 @@ pub struct PopNack {
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position, example = 9))]
     pub offset: i64,
     /// Why, for people; up to 1,000 characters are kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// When it is tried again, in milliseconds from now; by the backoff of the group unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 86400000))]
     pub delay_ms: Option<u64>,
 }
@@ -193,7 +193,7 @@ pub struct PopExtend {
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position, example = 1))]
     pub epoch: i64,
     /// How long from now on, in milliseconds; as the group says unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86400000))]
     pub ack_deadline_ms: Option<u64>,
 }

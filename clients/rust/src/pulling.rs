@@ -51,11 +51,6 @@ impl Admin {
 impl PopAck {
     /// Everything that a pop has brought.
     pub fn all(pop: &Pop) -> Self {
-        Self {
-            partition: pop.partition,
-            epoch: pop.epoch,
-            next: Some(pop.end_offset),
-            ..Self::default()
-        }
+        Self { partition: pop.partition, epoch: pop.epoch, next: Some(pop.end_offset), ..Self::default() }
     }
 }

@@ -223,10 +223,8 @@ impl Pulling {
         };
         let store = &self.surroundings.store;
         let group_row = store.groups_find(found.topic_id, group.as_str()).await?;
-        let group = group_row.ok_or_else(|| PullError::UnknownGroup {
-            topic: topic.to_string(),
-            group: group.to_string(),
-        })?;
+        let group = group_row
+            .ok_or_else(|| PullError::UnknownGroup { topic: topic.to_string(), group: group.to_string() })?;
         let key = PopKey { group_id: group.group_id, partition_id, epoch };
         Ok(Named { topic: found, group, key })
     }

@@ -194,6 +194,13 @@ impl Popping<'_> {
             return Ok(None);
         };
         let Some(in_hand) = self.queue.hold(partition_id) else { return Ok(None) };
+        let pop = self.read_and_take(lane, &plan).await?;
+        in_hand.settled();
+        Ok(pop)
+    }
+
+    async fn read_and_take(&self, lane: &FreeLane, plan: &Plan) -> Result<Option<Pop>, PullError> {
+        let partition_id = lane.at.partition_id;
         let limit = ReadLimit { messages: plan.messages, bytes: READ_BYTES_MAX };
         let read = match self.surroundings.reader.read(partition_id, plan.from, limit).await {
             Ok(messages) => plan.undone(messages),
@@ -201,10 +208,9 @@ impl Popping<'_> {
             Err(error @ ReadError::Store(_)) => return Err(error.into()),
         };
         let Some(end) = read.last().map(|message| message.offset.plus(1)) else { return Ok(None) };
-        let Some(taken) = self.take(lane, &plan, end).await? else { return Ok(None) };
-        in_hand.taken();
+        let Some(taken) = self.take(lane, plan, end).await? else { return Ok(None) };
         self.thin(lane, taken.epoch);
-        Ok(Some(self.popped(lane, &plan, taken, read)))
+        Ok(Some(self.popped(lane, plan, taken, read)))
     }
 
     async fn take(&self, lane: &FreeLane, plan: &Plan, end: Offset) -> Result<Option<Taken>, Error> {

@@ -107,7 +107,7 @@ impl Queue {
     /// Keeps others here off a lane; `None`: somebody was faster.
     pub fn hold(self: &Arc<Self>, partition_id: PartitionId) -> Option<InHand> {
         let is_free = self.state.lock().in_hand.insert(partition_id);
-        is_free.then(|| InHand { queue: self.clone(), partition_id, taken: false })
+        is_free.then(|| InHand { queue: self.clone(), partition_id, settled: false })
     }
 
     /// Waits from now on, and has growth followed. What has happened before is news, because nobody has followed yet.
@@ -137,21 +137,21 @@ impl Queue {
 pub(super) struct InHand {
     queue: Arc<Queue>,
     partition_id: PartitionId,
-    taken: bool,
+    settled: bool,
 }
 
 impl InHand {
-    /// It was worth it.
-    pub fn taken(mut self) {
-        self.taken = true;
+    /// It is known what became of it.
+    pub fn settled(mut self) {
+        self.settled = true;
     }
 }
 
 impl Drop for InHand {
     fn drop(&mut self) {
         self.queue.state.lock().in_hand.remove(&self.partition_id);
-        if !self.taken {
-            self.queue.tell(); // those who have left it out may want it
+        if !self.settled {
+            self.queue.tell(); // nobody has tried it to the end: those who have left it out may want it
         }
     }
 }

@@ -60,7 +60,12 @@ pub struct Plan {
 
 impl Plan {
     /// `None`: nothing, for now.
-    pub fn of(at: &ResumeAt, next_offset: Offset, messages_max: u32, settings: &GroupSettings) -> Option<Self> {
+    pub fn of(
+        at: &ResumeAt,
+        next_offset: Offset,
+        messages_max: u32,
+        settings: &GroupSettings,
+    ) -> Option<Self> {
         let (committed, acked) = position(at);
         let holds_up = |failed: &&Failed| {
             !failed.retry_in.is_zero() || Verdict::of(failed.attempts, settings) == Verdict::Block

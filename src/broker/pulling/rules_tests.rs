@@ -33,7 +33,8 @@ fn blame() -> Blame {
 #[test]
 fn a_lane_is_given_out_in_order_and_stops_at_a_message_that_waits() {
     let settings = defaults();
-    let plan = |at: &ResumeAt| Plan::of(at, Offset(10), 100, &settings).map(|plan| (plan.from.0, plan.messages));
+    let plan =
+        |at: &ResumeAt| Plan::of(at, Offset(10), 100, &settings).map(|plan| (plan.from.0, plan.messages));
     assert_eq!(plan(&at(0)), Some((0, 10)));
     assert_eq!(plan(&at(10)), None);
     let waiting = ResumeAt { failed: vec![failed(4, 1, Duration::from_secs(1))], ..at(0) };
