@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use laneway_client::pull_api::PopRequest;
 use laneway_client::wire::WantedSettings;
-use laneway_client::{GroupName, TopicName};
+use laneway_client::{GroupName, Start, TopicName};
 
 use super::queue::Queue;
 use super::rules::Plan;
@@ -35,7 +35,7 @@ pub struct Wish {
     wait: Duration,
     deadline: Option<Duration>,
     settling: Settling,
-    start: Option<laneway_client::Start>,
+    start: Option<Start>,
 }
 
 /// When the messages of a pop are done.
@@ -59,6 +59,7 @@ impl Wish {
         if wait > POP_WAIT_MAX {
             return Err(invalid("wait_ms", format!("at most {} milliseconds", POP_WAIT_MAX.as_millis())));
         }
+        request.start.as_ref().map_or(Ok(()), check_start)?; // also where the group exists, and nobody needs it
         Ok(Self {
             messages,
             wait,
@@ -67,6 +68,17 @@ impl Wish {
             start: request.start.clone(),
         })
     }
+}
+
+fn check_start(start: &Start) -> Result<(), PullError> {
+    let is_a_place = match start {
+        Start::Earliest | Start::Latest => true,
+        Start::Offset(offset) => *offset >= 0,
+        Start::At(text) => text.parse::<Timestamp>().is_ok(),
+    };
+    let rule =
+        || "earliest, latest, an offset of zero or more, or a time like 2026-01-31T12:00:00Z".to_owned();
+    if is_a_place { Ok(()) } else { Err(PullError::Invalid { field: "start", rule: rule() }) }
 }
 
 /// Messages that a puller has for a while.
@@ -282,6 +294,8 @@ mod tests {
             ("max_messages", PopRequest { max_messages: Some(1_001), ..PopRequest::default() }),
             ("wait_ms", PopRequest { wait_ms: Some(20_001), ..PopRequest::default() }),
             ("ack_deadline_ms", PopRequest { ack_deadline_ms: Some(99), ..PopRequest::default() }),
+            ("start", PopRequest { start: Some(Start::Offset(-1)), ..PopRequest::default() }),
+            ("start", PopRequest { start: Some(Start::At("soon".into())), ..PopRequest::default() }),
         ] {
             let error = Wish::checked(&wrong).unwrap_err();
             assert!(matches!(&error, PullError::Invalid { field: named, .. } if *named == field), "{error}");
