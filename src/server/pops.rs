@@ -103,7 +103,7 @@ pub(super) async fn nack(
     path = "/v1/topics/{topic}/groups/{group}/extend",
     operation_id = "extend_pop",
     tag = "pops",
-    params(("topic" = TopicName, Path, description = "The name of the topic", example = "orders"), ("group" = GroupName, Path, description = "The name of the group", example = "acked")),
+    params(("topic" = TopicName, Path, description = "The name of the topic", example = "orders"), ("group" = GroupName, Path, description = "The name of the group", example = "extended")),
     request_body = PopExtend,
     responses((status = 200, body = PopExtended, description = "Until when"), Malformed, NotFound, Conflict, Unprocessable, Common)
 )]

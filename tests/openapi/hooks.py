@@ -114,7 +114,7 @@ def aim_at_pops(operation, parameters, body):
     """Groups that `seed.rs` has popped from are acknowledged, refused and extended; a wait is short."""
     if operation in ("ack_pop", "nack_pop", "extend_pop"):
         if parameters.get("group") == "billing":
-            parameters["group"] = "nacked" if operation == "nack_pop" else "acked"
+            parameters["group"] = {"ack_pop": "acked", "nack_pop": "nacked", "extend_pop": "extended"}[operation]
         for name, value in {"partition": 0, "epoch": 1}.items():
             if in_range(body.get(name), 0, 999):
                 body[name] = value

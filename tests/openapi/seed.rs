@@ -26,7 +26,7 @@ impl Drop for Seeded {
 }
 
 /// Topics `orders` and `obsolete`; on `orders` the groups `billing`, with a member, and `obsolete`, and
-/// dead letters from 1 on; the groups `acked` and `nacked`, popped from.
+/// dead letters from 1 on; the groups `acked`, `nacked` and `extended`, popped from.
 pub async fn seed(server: &Server) -> Seeded {
     make_topic(&server.address, "orders", 2).await;
     make_topic(&server.address, "obsolete", 1).await;
@@ -57,11 +57,11 @@ async fn publish(server: &Server) {
     producer.close().await;
 }
 
-/// Two groups that have been popped from, each once, for longer than a test takes.
+/// Groups that have been popped from, each once, for longer than a test takes.
 async fn take(server: &Server) {
     let admin = Admin::new(&server.url("")).unwrap();
     let wish = PopRequest { ack_deadline_ms: Some(3_600_000), ..PopRequest::default() };
-    for group in ["acked", "nacked"] {
+    for group in ["acked", "nacked", "extended"] {
         let pop = admin.pop("orders", group, &wish).await.unwrap().unwrap();
         assert_eq!((pop.partition, pop.epoch), (0, 1), "the document names them so");
     }
