@@ -195,11 +195,13 @@ CREATE TABLE laneway.consumer_group (
     backoff_cap_ms   bigint NOT NULL CHECK (backoff_cap_ms >= 0),
     on_failure       laneway.failure_policy NOT NULL,
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    pulled_at        timestamptz,
     paused_at        timestamptz,
     UNIQUE (topic_id, name)
 );
 COMMENT ON TABLE laneway.consumer_group IS 'Consumers that share one set of committed offsets on a topic.';
 COMMENT ON COLUMN laneway.consumer_group.paused_at IS 'Nothing is delivered to it until it is resumed; null: it runs.';
+COMMENT ON COLUMN laneway.consumer_group.pulled_at IS 'When somebody has pulled last, roughly: pullers are one member of the group for a while after it.';
 
 CREATE TABLE laneway.member (
     group_id    bigint NOT NULL REFERENCES laneway.consumer_group ON DELETE CASCADE,
@@ -225,8 +227,14 @@ CREATE TABLE laneway.lane (
     avoided_session uuid,
     drain_until_at  timestamptz,
     suspect_until   bigint NOT NULL DEFAULT 0,
+    popped_at       timestamptz,
+    popped_until_at timestamptz,
+    popped_end_offset bigint,
     PRIMARY KEY (group_id, partition_id),
-    CHECK ((session_id IS NULL) = (broker_id IS NULL))
+    CHECK ((session_id IS NULL) = (broker_id IS NULL)),
+    CONSTRAINT lane_popped CHECK (
+        (popped_at IS NULL) = (popped_until_at IS NULL) AND (popped_at IS NULL) = (popped_end_offset IS NULL)
+    )
 ) WITH (fillfactor = 50, vacuum_truncate = off);
 COMMENT ON TABLE laneway.lane IS 'One partition as delivered to one group: who holds it, under which epoch, and who is to have it next.';
 COMMENT ON COLUMN laneway.lane.first_offset IS 'Where the group began: the committed offset until there is a commit.';
@@ -234,6 +242,9 @@ COMMENT ON COLUMN laneway.lane.wanted_session IS 'Who is to have it: written by 
 COMMENT ON COLUMN laneway.lane.avoided_session IS 'Who has missed a deadline on it last: gets it back only if nobody else can take it.';
 COMMENT ON COLUMN laneway.lane.drain_until_at IS 'Until when the holder may finish, once another session is wanted.';
 COMMENT ON COLUMN laneway.lane.suspect_until IS 'Below this offset one message at a time is in flight, because a consumer has died in this range.';
+COMMENT ON COLUMN laneway.lane.popped_at IS 'Since when a puller has it, under the epoch of the row; null: none has.';
+COMMENT ON COLUMN laneway.lane.popped_until_at IS 'Until when the puller may acknowledge; from then on anybody may free it.';
+COMMENT ON COLUMN laneway.lane.popped_end_offset IS 'What the puller was given ends here.';
 CREATE INDEX lane_session_id ON laneway.lane (session_id) WHERE session_id IS NOT NULL;
 CREATE INDEX lane_partition_id ON laneway.lane (partition_id);
 
@@ -448,6 +459,7 @@ CREATE VIEW laneway.lanes AS
 SELECT
     t.name AS topic, g.name AS group_name, p.number AS partition, l.session_id AS holder, l.broker_id AS broker, l.epoch,
     CASE
+        WHEN l.popped_until_at > clock_timestamp() THEN 'popped'
         WHEN l.session_id IS NULL AND l.wanted_session IS NULL THEN 'free'
         WHEN l.session_id IS NULL THEN 'waiting'
         WHEN l.session_id IS DISTINCT FROM l.wanted_session THEN 'draining'
@@ -490,6 +502,7 @@ FROM laneway.lanes
 JOIN laneway.lag USING (topic, group_name, partition)
 LEFT JOIN laneway.broker b ON b.broker_id = lanes.broker
 WHERE lag.lag_messages > 0
+  AND lanes.state <> 'popped'
   AND (
       lanes.state = 'blocked'
       OR lanes.holder IS NULL

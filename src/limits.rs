@@ -262,6 +262,32 @@ pub const STEP_COMMIT_PAUSE: Duration = Duration::from_millis(500);
 pub const COMMITS_PER_THINNING: i64 = 256;
 /// Lanes of one flush: each is one row lock and one row.
 pub const FLUSH_LANES_MAX: usize = 1_000;
+
+// Pulling.
+
+/// For how long pullers are a member of their group after the last pull: longer than a client takes between two, short enough that
+/// lanes do not wait long for pullers that have gone.
+pub const PULLERS_TTL: Duration = Duration::from_secs(30);
+/// How often it is written down that somebody pulls, per group: several times per [`PULLERS_TTL`].
+pub const PULLERS_TOUCH_PAUSE: Duration = Duration::from_secs(5);
+/// Messages of a pop unless it says otherwise.
+pub const POP_MESSAGES_DEFAULT: u32 = 100;
+/// Messages of a pop: acknowledged one by one, they leave fewer gaps than a lane may have.
+pub const POP_MESSAGES_MAX: u32 = 1_000;
+/// Longest wait of a pop: below what a request may take.
+pub const POP_WAIT_MAX: Duration = Duration::from_secs(20);
+/// How often waiting pops of a group look without a hint, all together: how late a lane that another broker has freed is noticed.
+pub const POP_POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Pops of a group that ask the database at once, per broker: a small part of a small pool.
+pub const POPS_AT_ONCE: usize = 4;
+/// Lanes that are looked at together: if another is faster with the first, the next is tried.
+pub const POPS_FOUND_MAX: usize = 8;
+/// For how long growth is still followed after the last wait, so that a client that asks again and again costs nothing.
+pub const POP_LINGER: Duration = Duration::from_secs(10);
+/// Groups that a broker remembers pullers of: those that nobody has pulled from for a while are forgotten first.
+pub const PULLED_GROUPS_MAX: usize = 1_000;
+/// Pops of a lane between two cleanings of its older commits.
+pub const POPS_PER_THINNING: i64 = 64;
 /// Bytes of the newest messages of one partition in memory.
 pub const TAIL_BYTES_MAX: usize = 4 << 20;
 /// Bytes of all of them; above, each partition keeps an eighth.

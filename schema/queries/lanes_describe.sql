@@ -3,11 +3,11 @@
 -- first page), $4 after_group text, $5 after_number integer, $6 limit bigint
 -- No row: the end of the list. Locks nothing. The lag in time is that of the first head beyond the committed offset, so of
 -- the flush that the first waiting message came with, or of one at most a spacing of heads later; found by walking back from
--- the newest head, over as many heads as lie in the lag.
+-- the newest head, over as many heads as lie in the lag. The nil UUID is the pullers: a lane of theirs that nobody has can be blocked.
 WITH page AS (
     SELECT
         t.name AS topic, g.name AS group_name, g.max_attempts, g.on_failure, p.number, p.start_offset, l.group_id, l.partition_id,
-        l.first_offset, l.epoch, l.session_id, l.broker_id, l.wanted_session, l.suspect_until
+        l.first_offset, l.epoch, l.session_id, l.broker_id, l.wanted_session, l.suspect_until, l.popped_until_at
     FROM laneway.consumer_group g
     JOIN laneway.topic t USING (topic_id)
     JOIN laneway.lane l USING (group_id)
@@ -48,14 +48,16 @@ SELECT
         ELSE 0
     END AS lag_seconds,
     CASE
+        WHEN l.popped_until_at > clock_timestamp() THEN 'popped'
         WHEN l.session_id IS NULL AND l.wanted_session IS NULL THEN 'free'
-        WHEN l.session_id IS NULL THEN 'waiting'
-        WHEN l.session_id IS DISTINCT FROM l.wanted_session THEN 'draining'
+        WHEN l.session_id IS NULL AND l.wanted_session <> '00000000-0000-0000-0000-000000000000' THEN 'waiting'
+        WHEN l.session_id IS NOT NULL AND l.session_id IS DISTINCT FROM l.wanted_session THEN 'draining'
         WHEN l.on_failure = 'block' AND EXISTS (
             SELECT FROM laneway.attempt a
             WHERE a.group_id = l.group_id AND a.partition_id = l.partition_id AND a."offset" >= l.committed_offset
               AND a.attempts >= l.max_attempts
         ) THEN 'blocked'
+        WHEN l.session_id IS NULL THEN 'waiting'
         WHEN l.committed_offset < l.suspect_until THEN 'suspect'
         ELSE 'held'
     END AS state

@@ -8,7 +8,8 @@ WITH want AS (
 ),
 moved AS (
     UPDATE laneway.lane l
-    SET epoch = l.epoch + 1, session_id = NULL, broker_id = NULL, drain_until_at = NULL, suspect_until = 0
+    SET epoch = l.epoch + 1, session_id = NULL, broker_id = NULL, drain_until_at = NULL, suspect_until = 0,
+        popped_at = NULL, popped_until_at = NULL, popped_end_offset = NULL
     FROM want
     WHERE l.group_id = $1 AND l.partition_id = want.partition_id
     RETURNING l.partition_id, l.epoch

@@ -61,7 +61,8 @@ impl Report {
     pub fn new(mut lanes: Vec<LaneOverview>, unseen: usize) -> Self {
         let mut report = Self::default();
         for lane in &lanes {
-            let held = if lane.holder.is_some() { "true" } else { "false" };
+            let is_held = lane.holder.is_some() || lane.state == LaneState::Popped;
+            let held = if is_held { "true" } else { "false" };
             let labels = GroupLabels { topic: lane.topic.clone(), group: lane.group.clone(), held };
             let group = report.groups.entry(labels).or_default();
             group.messages += lane.lag;
@@ -89,6 +90,7 @@ fn word(state: LaneState) -> &'static str {
         LaneState::Blocked => "blocked",
         LaneState::Suspect => "suspect",
         LaneState::Held => "held",
+        LaneState::Popped => "popped",
     }
 }
 

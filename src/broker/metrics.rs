@@ -30,6 +30,16 @@ pub struct LaneState {
     pub state: &'static str,
 }
 
+/// One in a gauge, until it is dropped.
+#[derive(Debug)]
+pub struct Counted(Gauge);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 /// Everything that a broker counts.
 #[derive(Debug)]
 pub struct Metrics {
@@ -67,6 +77,10 @@ pub struct Metrics {
     pub outbox_stalls: Count,
     pub hot_tail_hits: Count,
     pub catch_up_reads: Count,
+    pub pops: Count,
+    pub pops_empty: Count,
+    pub pops_expired: Count,
+    pub pops_waiting: Gauge,
     pub sessions: Gauge,
     pub sessions_resumed: Count,
     /// Of all groups, if this broker tells it.
@@ -116,6 +130,10 @@ impl Metrics {
             outbox_stalls: Count::default(),
             hot_tail_hits: Count::default(),
             catch_up_reads: Count::default(),
+            pops: Count::default(),
+            pops_empty: Count::default(),
+            pops_expired: Count::default(),
+            pops_waiting: Gauge::default(),
             sessions: Gauge::default(),
             sessions_resumed: Count::default(),
             lag: Lag::default(),
@@ -154,12 +172,19 @@ impl Metrics {
         self.lanes.get_or_create(&LaneState { state }).clone()
     }
 
+    /// Counts a pop that waits, for as long as the answer lives.
+    pub fn waits_for_pops(&self) -> Counted {
+        self.pops_waiting.inc();
+        Counted(self.pops_waiting.clone())
+    }
+
     /// Publishes them all.
     pub fn register(&self, registry: &mut Registry) {
         self.register_publishing(registry);
         self.register_delivery(registry);
         self.register_lanes(registry);
         self.register_schedules(registry);
+        self.register_pulling(registry);
         registry.register("sessions", "Sessions with a connection", self.sessions.clone());
         registry.register("sessions_resumed", "Sessions that came back", self.sessions_resumed.clone());
         registry.register_collector(Box::new(self.lag.clone()));
@@ -256,6 +281,17 @@ impl Metrics {
             Unit::Seconds,
             self.schedule_lateness.clone(),
         );
+    }
+
+    fn register_pulling(&self, registry: &mut Registry) {
+        registry.register("pops", "Pops that brought messages", self.pops.clone());
+        registry.register("pops_empty", "Pops for which nothing has come in time", self.pops_empty.clone());
+        registry.register(
+            "pops_expired",
+            "Pops that were not acknowledged in time",
+            self.pops_expired.clone(),
+        );
+        registry.register("pops_waiting", "Pops that wait for messages", self.pops_waiting.clone());
     }
 
     fn register_lanes(&self, registry: &mut Registry) {

@@ -15,6 +15,7 @@
 //! | `schedules` | messages that wait for their time |
 //! | `steps` | acks and publishes of pipelines, together |
 //! | `groups` | members, lanes, deliveries, acks |
+//! | `pulling` | lanes for consumers without a connection: pop, ack, nack, extend |
 //! | `group_admin` | groups and lanes for operators: looked at, altered, moved, deleted |
 //! | `management` | pausing, resuming, purging, and partitions in numbers, for operators |
 //! | `outbox` | what waits for one socket |
@@ -38,6 +39,7 @@ pub mod message;
 pub mod metrics;
 pub mod outbox;
 pub mod publish;
+pub mod pulling;
 pub mod reader;
 mod recent_traces;
 pub mod schedules;
@@ -95,6 +97,7 @@ pub struct Broker {
     pub tails: hot_tail::HotTails,
     pub lease: lease::Lease,
     pub groups: groups::Groups,
+    pub pulling: pulling::Pulling,
     pub steps: steps::StepsHandle,
     pub schedules: schedules::SchedulesHandle,
     pub spans: Spans,
@@ -158,6 +161,16 @@ impl Assembled {
             metrics: metrics.clone(),
             spans: spans.clone(),
         });
+        let pulling = pulling::Pulling::new(pulling::Surroundings {
+            store: store.clone(),
+            reader: reader.clone(),
+            topics: topics.clone(),
+            tails: tails.clone(),
+            hints: hints.clone(),
+            groups: groups.clone(),
+            metrics: metrics.clone(),
+            drain: settings.drain,
+        });
         let appender = handle;
         let traces = traces::Traces::new(store.clone(), reader.clone());
         let search = search::Search::new(store.clone(), topics.clone(), reader.clone());
@@ -173,6 +186,7 @@ impl Assembled {
             tails,
             lease,
             groups,
+            pulling,
             steps,
             schedules,
             spans,

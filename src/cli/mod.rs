@@ -15,6 +15,7 @@ mod management;
 mod news;
 mod output;
 mod place;
+mod pop;
 mod publish;
 mod reading;
 mod reference;
@@ -60,6 +61,8 @@ enum Command {
     Publish(publish::Publish),
     /// Print what a group is delivered, and acknowledge what was printed
     Subscribe(subscribe::Subscribe),
+    /// Take messages of a group without a connection, print and acknowledge them
+    Pop(pop::Pop),
     /// Print messages as they come, without a group
     Tail(tail::Tail),
     /// Make, list, show, alter and delete topics
@@ -108,6 +111,7 @@ pub fn run() -> ExitCode {
             Command::Serve(command) => command.run().await,
             Command::Publish(command) => command.run().await,
             Command::Subscribe(command) => command.run().await,
+            Command::Pop(command) => command.run().await,
             Command::Tail(command) => command.run().await,
             Command::Topic(command) => command.run().await,
             Command::Group(command) => command.run().await,

@@ -107,6 +107,7 @@ pub(super) fn description(lane: LaneOverview) -> LaneDescription {
             overview::LaneState::Blocked => LaneState::Blocked,
             overview::LaneState::Suspect => LaneState::Suspect,
             overview::LaneState::Held => LaneState::Held,
+            overview::LaneState::Popped => LaneState::Popped,
         },
         holder: lane.holder.map(|session_id| session_id.to_string()),
         broker: lane.broker_id.map(|broker_id| broker_id.to_string()),

@@ -10,7 +10,7 @@
 //! | `exposition` | the formats of `/metrics` |
 //! | `openapi` | the description of all routes, `/openapi.json` |
 //! | `ws` | the upgrade to a WebSocket, which becomes a session |
-//! | `health`, `topics`, `publishing`, `messages`, `traces`, `search`, `groups`, `lanes`, `dead_letters`, `schedules` | the other routes |
+//! | `health`, `topics`, `publishing`, `messages`, `traces`, `search`, `groups`, `lanes`, `pops`, `dead_letters`, `schedules` | the other routes |
 //!
 //! Knows no SQL. Every answer that is not a success is `application/problem+json`.
 
@@ -24,6 +24,7 @@ mod lanes;
 mod management;
 mod messages;
 mod openapi;
+mod pops;
 mod problem;
 mod publishing;
 mod schedules;
@@ -99,6 +100,10 @@ fn described() -> (Router<Context>, utoipa::openapi::OpenApi) {
         .routes(routes!(management::pause_group))
         .routes(routes!(management::resume_group))
         .routes(routes!(groups::list))
+        .routes(routes!(pops::pop))
+        .routes(routes!(pops::ack))
+        .routes(routes!(pops::nack))
+        .routes(routes!(pops::extend))
         .routes(routes!(lanes::list))
         .routes(routes!(lanes::brokers))
         .routes(routes!(publishing::publish))
@@ -120,9 +125,11 @@ fn described() -> (Router<Context>, utoipa::openapi::OpenApi) {
 
 /// Serves until told to stop; then, in the order of the data: no more connections, sessions drain, requests under way end.
 pub async fn serve(listener: TcpListener, context: Context, stop: CancellationToken) {
-    let sessions = context.sessions.clone();
+    let (sessions, pulling) = (context.sessions.clone(), context.broker.pulling.clone());
     let requests = accept::Requests::default();
     accept::run(listener, router(context), &requests, &stop).await;
+    pulling.close();
+    drop(pulling);
     sessions.drain(SESSIONS_DRAIN_TIMEOUT + CLOSE_TIMEOUT).await;
     requests.end().await;
 }

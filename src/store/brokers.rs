@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::error::{Effect, Error};
 use super::groups::GROUPS_HINT;
+use super::pops::PULLERS;
 use super::query::query;
 use super::{Connection, Store};
 use crate::ids::{BrokerId, GroupId};
@@ -17,7 +18,7 @@ query!(BROKERS_BURY = "brokers_bury"[]);
 query!(BROKERS_RESIGN = "brokers_resign"[UUID]);
 query!(BROKERS_ELDEST = "brokers_eldest"[]);
 query!(BROKERS_FORGET = "brokers_forget"[FLOAT8]);
-query!(LANES_LEAP = "lanes_leap"[UUID, INT8]);
+query!(LANES_LEAP = "lanes_leap"[UUID, INT8, UUID]);
 query!(LANES_ORPHAN = "lanes_orphan"[UUID_ARRAY]);
 query!(SESSIONS_LOCK_ORPHANED = "sessions_lock_orphaned"[UUID_ARRAY]);
 query!(SESSIONS_ORPHAN = "sessions_orphan"[UUID_ARRAY]);
@@ -93,7 +94,7 @@ impl Connection {
     pub async fn brokers_disown(&mut self, broker_id: BrokerId) -> Result<(), Error> {
         let transaction = self.begin().await?;
         transaction.execute(&BROKERS_RESIGN, &[&broker_id.0]).await?;
-        transaction.execute(&LANES_LEAP, &[&broker_id.0, &EPOCHS_LOST_MAX]).await?;
+        transaction.execute(&LANES_LEAP, &[&broker_id.0, &EPOCHS_LOST_MAX, &PULLERS.0]).await?;
         orphan(&transaction, &[broker_id.0]).await?;
         transaction.commit().await
     }

@@ -7,9 +7,11 @@ use std::time::Duration;
 use super::error::{Effect, Error};
 use super::lanes::{BROKERS_HOLD, LaneRow, lane_row};
 use super::management::Running;
+use super::pops::{PULLERS, pullers_live};
 use super::query::query;
 use super::{Store, retry};
 use crate::ids::{BrokerId, GroupId, Offset, PartitionId, SessionId, TopicId};
+use crate::limits::PULLERS_TTL;
 
 query!(GROUPS_CREATE = "groups_create"[INT8, TEXT, INT8, INT4, INT8, FLOAT8, INT8, TEXT, INT8_ARRAY, INT8_ARRAY]);
 query!(GROUPS_FIND = "groups_find"[INT8, TEXT]);
@@ -21,7 +23,7 @@ query!(MEMBERS_JOIN = "members_join"[INT8, UUID, TEXT]);
 query!(MEMBERS_LEAVE = "members_leave"[INT8, UUID, UUID]);
 query!(MEMBERS_LIST = "members_list"[INT8]);
 query!(LANES_ADD = "lanes_add"[INT8]);
-query!(LANES_LIST = "lanes_list"[INT8]);
+query!(LANES_LIST = "lanes_list"[INT8, UUID, INT8]);
 query!(LANES_WANT = "lanes_want"[INT8, INT8_ARRAY, UUID_ARRAY, INT8]);
 query!(LANES_REVOKE_OVERDUE = "lanes_revoke_overdue"[INT8]);
 
@@ -87,7 +89,7 @@ pub type FirstOffset = (PartitionId, Option<Offset>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupView {
     pub lanes: Vec<LaneRow>,
-    /// Living members, in the order in which they joined.
+    /// Living members, in the order in which they joined; at last the pullers, who are one together.
     pub members: Vec<SessionId>,
     /// Those of them that have lost their connection and may come back.
     pub away: Vec<SessionId>,
@@ -186,8 +188,7 @@ impl Store {
     /// The lanes of a group, as they are.
     pub async fn lanes_list(&self, group_id: GroupId) -> Result<Vec<LaneRow>, Error> {
         let connection = self.connection().await?;
-        let rows = connection.query(&LANES_LIST, &[&group_id.0], Effect::None).await?;
-        Ok(rows.iter().map(lane_row).collect())
+        lanes(&connection, group_id).await
     }
 
     /// Decides anew who gets which lane, alone in the group, and tells everybody. Returns the lanes as they are then;
@@ -218,8 +219,7 @@ impl Store {
                 wants.iter().map(|want| want.session_id.map(|session_id| session_id.0)).collect();
             let drain_ms = millis(drain);
             transaction.execute(&LANES_WANT, &[&group_id.0, &partition_ids, &sessions, &drain_ms]).await?;
-            let rows = transaction.query(&LANES_LIST, &[&group_id.0], Effect::None).await?;
-            let lanes = rows.iter().map(lane_row).collect();
+            let lanes = lanes(&transaction, group_id).await?;
             transaction.query(&GROUPS_HINT, &[&vec![group_id.0]], Effect::Possible).await?;
             transaction.commit().await?;
             Ok(Some(lanes))
@@ -228,13 +228,20 @@ impl Store {
     }
 }
 
+async fn lanes(connection: &super::Connection, group_id: GroupId) -> Result<Vec<LaneRow>, Error> {
+    let params: super::connection::Params<'_> = &[&group_id.0, &PULLERS.0, &millis(PULLERS_TTL)];
+    let rows = connection.query(&LANES_LIST, params, Effect::None).await?;
+    Ok(rows.iter().map(lane_row).collect())
+}
+
 async fn view(transaction: &super::Connection, group_id: GroupId) -> Result<GroupView, Error> {
-    let lanes = transaction.query(&LANES_LIST, &[&group_id.0], Effect::None).await?;
+    let lanes = lanes(transaction, group_id).await?;
     let members = transaction.query(&MEMBERS_LIST, &[&group_id.0], Effect::None).await?;
+    let pullers = pullers_live(transaction, group_id).await?.then_some(PULLERS);
     let session = |row: &tokio_postgres::Row| SessionId(row.get("session_id"));
     Ok(GroupView {
-        lanes: lanes.iter().map(lane_row).collect(),
-        members: members.iter().map(session).collect(),
+        lanes,
+        members: members.iter().map(session).chain(pullers).collect(),
         away: members.iter().filter(|row| row.get("away")).map(session).collect(),
     })
 }

@@ -50,6 +50,18 @@ pub struct LaneRow {
     pub avoided: Option<SessionId>,
     /// How much longer the holder may finish, if another is wanted.
     pub drain: Option<Duration>,
+    pub pop: PopState,
+}
+
+/// Whether a puller has a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PopState {
+    /// None has.
+    None,
+    /// One has: the lane is not free.
+    Open,
+    /// Its time is over: somebody has to free the lane.
+    Expired,
 }
 
 /// A lane that its holder has, by everything a fence looks at.
@@ -257,7 +269,7 @@ async fn resume_at(
 }
 
 /// `now`: the moment right before the transaction was begun.
-async fn settle(
+pub(super) async fn settle(
     transaction: &Connection,
     fence: &Fence,
     settlement: &Settlement,
@@ -330,6 +342,11 @@ pub(super) fn lane_row(row: &Row) -> LaneRow {
         wanted_lives: row.get("wanted_lives"),
         avoided: session("avoided_session"),
         drain: row.get::<_, Option<i64>>("drain_ms").map(|ms| Duration::from_millis(ms.max(0) as u64)),
+        pop: match row.get("pop") {
+            "none" => PopState::None,
+            "open" => PopState::Open,
+            _ => PopState::Expired,
+        },
     }
 }
 
@@ -346,7 +363,7 @@ fn resume_row(row: &Row) -> ResumeAt {
     }
 }
 
-fn failed(row: &Row) -> Failed {
+pub(super) fn failed(row: &Row) -> Failed {
     Failed {
         offset: Offset(row.get("offset")),
         attempts: row.get::<_, i32>("attempts") as u32,
@@ -356,7 +373,7 @@ fn failed(row: &Row) -> Failed {
 }
 
 /// Reads a multirange of bigints as Postgres writes it: `{[1,3),[7,8)}`.
-fn ranges(text: &str) -> Vec<(Offset, Offset)> {
+pub(super) fn ranges(text: &str) -> Vec<(Offset, Offset)> {
     let numbers: Vec<i64> =
         text.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect();
     numbers.chunks_exact(2).map(|pair| (Offset(pair[0]), Offset(pair[1]))).collect()

@@ -9,6 +9,7 @@
 //! | `topics`, `partitions` | names, settings, where partitions start and end |
 //! | `flush` | the one transaction that publishes and commits lanes |
 //! | `brokers`, `sessions`, `groups`, `lanes` | who lives, who is a member of what, who holds what |
+//! | `pops` | lanes that stateless consumers have for a while |
 //! | `examine` | what `laneway doctor` looks at |
 //! | `overview`, `group_changes` | what operators look at, and what they change about groups |
 //! | `segments`, `retention`, `upkeep` | the tables that hold messages, from their making to their dropping |
@@ -42,6 +43,7 @@ pub mod migrate;
 pub mod overview;
 pub mod partitions;
 mod pool_use;
+pub mod pops;
 mod query;
 pub mod retention;
 pub mod retry;

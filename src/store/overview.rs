@@ -57,6 +57,8 @@ pub enum LaneState {
     Suspect,
     /// Held by the session that is to have it.
     Held,
+    /// A puller has it for a while.
+    Popped,
 }
 
 impl LaneState {
@@ -68,6 +70,7 @@ impl LaneState {
             "blocked" => Some(LaneState::Blocked),
             "suspect" => Some(LaneState::Suspect),
             "held" => Some(LaneState::Held),
+            "popped" => Some(LaneState::Popped),
             _ => None,
         }
     }

@@ -247,9 +247,9 @@ mod tests {
         assert_eq!(words(&lines[5]), ["topic-01", "3", "42", "12.5/s"]);
         let groups = lines.iter().position(|line| line.starts_with(">groups (1) ")).unwrap();
         assert_eq!(words(&lines[groups + 2]), ["topic-00", "billing", "2", "-", "77", "3.2s"]);
-        assert!(
-            lines.contains(&"lanes: 3 held, 0 suspect, 1 blocked, 0 draining, 0 waiting, 0 free".to_owned())
-        );
+        assert!(lines.contains(
+            &"lanes: 3 held, 0 popped, 0 suspect, 1 blocked, 0 draining, 0 waiting, 0 free".to_owned()
+        ));
         assert!(lines.iter().any(|line| words(line) == ["b-1", "alive,", "ttl", "8s", "4", "3"]));
         assert!(lines[29].starts_with("q quit"), "{}", lines[29]);
     }

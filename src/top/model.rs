@@ -50,6 +50,7 @@ pub struct GroupRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct LaneCounts {
     pub held: u64,
+    pub popped: u64,
     pub suspect: u64,
     pub blocked: u64,
     pub draining: u64,
@@ -225,6 +226,7 @@ impl LaneCounts {
         for lane in lanes {
             *match lane.state {
                 LaneState::Held => &mut counts.held,
+                LaneState::Popped => &mut counts.popped,
                 LaneState::Suspect => &mut counts.suspect,
                 LaneState::Blocked => &mut counts.blocked,
                 LaneState::Draining => &mut counts.draining,
@@ -236,9 +238,10 @@ impl LaneCounts {
     }
 
     /// By name, the healthy ones first.
-    pub fn by_state(&self) -> [(&'static str, u64); 6] {
+    pub fn by_state(&self) -> [(&'static str, u64); 7] {
         [
             ("held", self.held),
+            ("popped", self.popped),
             ("suspect", self.suspect),
             ("blocked", self.blocked),
             ("draining", self.draining),

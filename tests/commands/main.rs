@@ -8,6 +8,7 @@
 //! | `schedule` | messages that wait: published, listed, shown, moved, cancelled |
 //! | `subscribe` | formats, counts, mistakes, what is committed when |
 //! | `subscribe_stream` | restarts in the middle |
+//! | `pop` | counts, waits, what is done when |
 //! | `trace` | the drawing, the document, following, mistakes |
 //! | `tail` | places, filters, mistakes, restarts in the middle |
 
@@ -18,6 +19,7 @@ mod harness;
 
 mod running;
 
+mod pop;
 mod publish;
 mod publish_stream;
 mod schedule;

@@ -1,6 +1,7 @@
 //! What the examples of the document name, so that every operation can succeed: see the `example`s in `src/server`.
 
 use futures_util::StreamExt as _;
+use laneway_client::pull_api::PopRequest;
 use laneway_client::wire::{BrokerFrame, NewMessage, Subprotocol, Subscribe};
 use laneway_client::{Admin, Client};
 use tokio::task::JoinHandle;
@@ -29,13 +30,14 @@ impl Drop for Seeded {
 }
 
 /// Topics `orders`, `obsolete` and `idle`; on `orders` the groups `billing`, with a member, `obsolete` and `idle`, and dead letters and
-/// schedules from 1 on.
+/// schedules from 1 on; the groups `acked`, `nacked` and `extended`, popped from.
 pub async fn seed(server: &Server) -> Seeded {
     make_topic(&server.address, "orders", 2).await;
     make_topic(&server.address, "obsolete", 1).await;
     make_topic(&server.address, "idle", 1).await;
     publish(server).await;
     give_up(server).await;
+    take(server).await;
     let url = format!("ws://{}/v1/ws", server.address);
     let client = Client::connect(&url, laneway_client::Options::default()).await.unwrap();
     drop(client.subscribe("orders", "idle").await.unwrap());
@@ -63,6 +65,16 @@ async fn publish(server: &Server) {
     let ids: Vec<i64> = published.units[0].scheduled.iter().map(|one| one.schedule).collect();
     assert_eq!(ids, (1..=SCHEDULES).collect::<Vec<_>>(), "the document names schedules by these ids");
     producer.close().await;
+}
+
+/// Groups that have been popped from, each once, for longer than a test takes.
+async fn take(server: &Server) {
+    let admin = Admin::new(&server.url("")).unwrap();
+    let wish = PopRequest { ack_deadline_ms: Some(3_600_000), ..PopRequest::default() };
+    for group in ["acked", "nacked", "extended"] {
+        let pop = admin.pop("orders", group, &wish).await.unwrap().unwrap();
+        assert_eq!((pop.partition, pop.epoch), (0, 1), "the document names them so");
+    }
 }
 
 /// A group that gives up messages, and is then left.

@@ -11,6 +11,7 @@
 //! | `transact` | steps: acks and publishes together, repeated, fenced, refused |
 //! | `handovers` | targets and owners that die on the way, late members, churn |
 //! | `poison` | crashes of brokers, dead letters that cannot be written |
+//! | `pops` | consumers without a connection |
 //! | `hops` | trace ids and causes, bit for bit |
 //! | `causes` | causes, links and traceparents: carried, believed, refused |
 //! | `traces` | the tree of a trace, and what groups have made of it |
@@ -50,6 +51,7 @@ mod members;
 mod metrics;
 mod poison;
 mod schedules;
+mod pops;
 mod searches;
 #[cfg(feature = "otlp")]
 mod spans;

@@ -283,6 +283,17 @@ impl Admin {
         self.url(&[&["v1", "topics", topic, "groups", group], action].concat())
     }
 
+    /// Asks something of a group.
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        topic: &str,
+        group: &str,
+        action: &str,
+        body: &impl serde::Serialize,
+    ) -> Result<T, AdminError> {
+        self.answer(self.http.post(self.group(topic, group, &[action])).json(body)).await
+    }
+
     fn dead_letter(&self, id: i64, action: &[&str]) -> Url {
         let id = id.to_string();
         self.url(&[&["v1", "dead-letters", id.as_str()], action].concat())

@@ -101,6 +101,8 @@ pub enum LaneState {
     Suspect,
     /// Held by the session that is to have it.
     Held,
+    /// A puller has it for a while, and no session.
+    Popped,
 }
 
 impl fmt::Display for LaneState {
@@ -112,6 +114,7 @@ impl fmt::Display for LaneState {
             LaneState::Blocked => "blocked",
             LaneState::Suspect => "suspect",
             LaneState::Held => "held",
+            LaneState::Popped => "popped",
         })
     }
 }

@@ -9,6 +9,7 @@
 //! | [`group`] | group names |
 //! | [`group_api`] | groups, lanes and brokers as HTTP carries them |
 //! | [`message`] | messages as HTTP and JSON carry them |
+//! | [`pull_api`], `pulling` | messages for consumers without a connection: pop, ack, nack, extend |
 //! | [`dead_letter`] | messages that a group has given up |
 //! | [`schedule`] | messages that wait for their time |
 //! | [`trace`] | a trace as HTTP and the socket carry it: every hop, and what became of it |
@@ -152,6 +153,8 @@ mod name;
 #[cfg(feature = "openapi")]
 pub mod openapi;
 pub mod problem;
+pub mod pull_api;
+mod pulling;
 pub mod routing;
 pub mod schedule;
 pub mod tls;

@@ -16,12 +16,12 @@ use super::effects::{GiveUp, Settling};
 use super::lane::{AckError, Failure, Gate};
 use super::pause::pause;
 use super::task::{GroupTask, Held, Look};
+use super::verdict::Verdict;
 use crate::broker::appender::{CommitError, Urgency};
 use crate::ids::{Epoch, Offset, PartitionId, SessionId};
 use crate::limits::{COMMITS_PER_THINNING, NACK_REASON_CHARS_MAX};
-use crate::store::groups::FailurePolicy;
 use crate::store::lanes::{Charge, Release, Settled, Settlement};
-use crate::store::times::{FailedAttempt, FailureOutcome};
+use crate::store::times::FailedAttempt;
 
 /// Which lane a client speaks about.
 struct Named {
@@ -218,7 +218,7 @@ impl GroupTask {
         held.flights.on_failed(offset);
         held.log = Arc::default();
         let fence = held.fence;
-        let verdict = Verdict::of(attempts, settings.max_attempts, settings.on_failure);
+        let verdict = Verdict::of(attempts, &settings);
         let failure = Some(failed_attempt(held, offset, attempts, &reason, verdict));
         match verdict {
             Verdict::Retry | Verdict::Block => {
@@ -259,7 +259,7 @@ impl GroupTask {
             let attempts = held.lane.attempts_after_failure(offset);
             let delay = backoff::delay(&settings, attempts, rand::rng().random());
             let reason = why.to_owned();
-            let verdict = Verdict::of(attempts, settings.max_attempts, settings.on_failure);
+            let verdict = Verdict::of(attempts, &settings);
             settlement.failure = Some(failed_attempt(held, offset, attempts, why, verdict));
             match verdict {
                 Verdict::Retry | Verdict::Block => {
@@ -295,7 +295,7 @@ impl GroupTask {
             (Settling::Release { why }, Settled::Done) => return self.on_released(partition_id, why),
             (Settling::Charge { id, offset, attempts, reason, delay }, Settled::Done) => {
                 let failure = Failure { attempts, reason, retry_at: now + delay };
-                let gate = match Verdict::of(attempts, settings.max_attempts, settings.on_failure) {
+                let gate = match Verdict::of(attempts, &settings) {
                     Verdict::Block => Gate::Blocked,
                     Verdict::Retry | Verdict::DeadLetter | Verdict::Skip => Gate::Until(failure.retry_at),
                 };
@@ -349,11 +349,7 @@ fn failed_attempt(
     reason: &str,
     verdict: Verdict,
 ) -> FailedAttempt {
-    let outcome = match verdict {
-        Verdict::Retry | Verdict::Block => FailureOutcome::Retry,
-        Verdict::DeadLetter => FailureOutcome::DeadLetter,
-        Verdict::Skip => FailureOutcome::Skip,
-    };
+    let outcome = verdict.outcome();
     let delivered_at = held.lane.times.delivered_at(offset);
     FailedAttempt {
         offset,
@@ -362,25 +358,5 @@ fn failed_attempt(
         reason: reason.to_owned(),
         delivered_at,
         failed_at: Instant::now(),
-    }
-}
-
-/// What follows from a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Retry,
-    DeadLetter,
-    Block,
-    Skip,
-}
-
-impl Verdict {
-    fn of(attempts: u32, max_attempts: u32, policy: FailurePolicy) -> Self {
-        match policy {
-            _ if attempts < max_attempts => Verdict::Retry,
-            FailurePolicy::DeadLetter => Verdict::DeadLetter,
-            FailurePolicy::Block => Verdict::Block,
-            FailurePolicy::Skip => Verdict::Skip,
-        }
     }
 }

@@ -125,6 +125,7 @@ mod tests {
             wanted_lives: true,
             avoided: None,
             drain: None,
+            pop: crate::store::lanes::PopState::None,
         }
     }
 

@@ -9,6 +9,7 @@ use super::credit::Room;
 use super::times::Keeping;
 use super::{Surroundings, assignment};
 use crate::broker::appender::CommitError;
+use crate::broker::pulling;
 use crate::broker::reader::ReadError;
 use crate::ids::{BrokerId, Epoch, GroupId, Offset, PartitionId, SessionId};
 use crate::limits::{CATCH_UP_BYTES, CATCH_UP_MESSAGES, EFFECT_RETRY_PAUSE, EFFECT_RETRY_PAUSE_MIN};
@@ -134,6 +135,18 @@ impl Effects {
             };
             let lanes = store.groups_assign(group_id, drain, decide).await;
             Event::Listed(listed(&store, group_id, lanes).await)
+        });
+    }
+
+    /// Frees lanes that pullers had for longer than they might.
+    pub fn expire_pops(&self, settings: GroupSettings) {
+        let Surroundings { store, reader, metrics, settling, .. } = self.surroundings.clone();
+        let group_id = self.group_id;
+        tokio::spawn(async move {
+            let _turn = settling.acquire().await;
+            if let Err(error) = pulling::expire(&store, &reader, &metrics, group_id, &settings).await {
+                tracing::debug!(%error, "pops that are over are freed with the next look");
+            }
         });
     }
 

@@ -11,15 +11,15 @@
 //! | `effects` | what is done beside the loop, in the database |
 //! | `pausing` | what an operator has paused; what is in flight |
 //! | `flights` | spans of deliveries and acks, if anybody wants them |
-//! | `lane`, `ranges`, `times`, `credit`, `assignment`, `backoff`, `pause`, `settings` | the rules; pure |
+//! | `lane`, `ranges`, `times`, `credit`, `assignment`, `backoff`, `pause`, `verdict`, `settings` | the rules; pure |
 //! | `model` | the rules in every order of events; in tests only |
 //!
 //! One task per group and broker owns everything about the lanes that this broker's sessions hold. It never waits for the
 //! database: what has to be read or written is done beside it and comes back as an event.
 
 mod answer;
-mod assignment;
-mod backoff;
+pub(super) mod assignment;
+pub(super) mod backoff;
 mod credit;
 mod deliver;
 mod effects;
@@ -27,15 +27,16 @@ mod flights;
 pub mod lane;
 #[cfg(test)]
 mod model;
-mod pausing;
 mod pause;
-mod ranges;
+mod pausing;
+pub(super) mod ranges;
 mod reconcile;
 pub mod settings;
 pub(super) mod start;
 mod stepping;
 mod task;
 mod times;
+pub(super) mod verdict;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -338,7 +339,8 @@ impl Groups {
         let topic = self.surroundings.topics.find(&name).await?;
         let batch = start::batch_limits(&subscription.batch)?;
         let credit = Credit::new(subscription.credit.messages, subscription.credit.bytes)?;
-        let group = self.find_or_make(&topic, &subscription).await?;
+        let (wanted, start) = (&subscription.settings, subscription.start.as_ref());
+        let group = self.find_or_make(&topic, &subscription.group, wanted, start).await?;
         let terms = start::terms(&subscription);
         let mut lease = self.surroundings.lease.clone();
         let held = tokio::time::timeout(LEASE_PATIENCE, lease.held()).await;
@@ -371,24 +373,25 @@ impl Groups {
         Ok(Subscribed { group: handle, partitions, settings: group.settings })
     }
 
-    async fn find_or_make(
+    /// A group as it is, or as its first consumer wants it.
+    pub(super) async fn find_or_make(
         &self,
         topic: &Topic,
-        subscription: &Subscription,
+        name: &str,
+        wanted: &WantedSettings,
+        start: Option<&Start>,
     ) -> Result<Group, SubscribeError> {
         let store = &self.surroundings.store;
-        let wanted = &subscription.settings;
         for _ in 0..2 {
-            if let Some(group) = store.groups_find(topic.topic_id, &subscription.group).await? {
+            if let Some(group) = store.groups_find(topic.topic_id, name).await? {
                 settings::agree(&group.settings, wanted)?;
                 return Ok(group);
             }
             let settings = settings::checked(wanted)?;
-            let first =
-                start::first_offsets(&self.surroundings.reader, topic, subscription.start.as_ref()).await?;
-            let made = store.groups_create(topic.topic_id, &subscription.group, &settings, &first).await?;
+            let first = start::first_offsets(&self.surroundings.reader, topic, start).await?;
+            let made = store.groups_create(topic.topic_id, name, &settings, &first).await?;
             if let Some(group_id) = made {
-                tracing::info!(group.name = subscription.group, topic.name = topic.name, "group made");
+                tracing::info!(group.name = name, topic.name = topic.name, "group made");
                 return Ok(Group { group_id, settings });
             } // somebody was faster: look again
         }

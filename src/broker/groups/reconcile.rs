@@ -24,7 +24,7 @@ use crate::broker::outbox::Outbox;
 use crate::ids::{BrokerId, Offset, PartitionId, SessionId};
 use crate::store::Error;
 use crate::store::groups::GroupSettings;
-use crate::store::lanes::{Fence, LaneRow, Release, ResumeAt, Settlement};
+use crate::store::lanes::{Fence, LaneRow, PopState, Release, ResumeAt, Settlement};
 use crate::store::management::Running;
 
 impl GroupTask {
@@ -201,6 +201,9 @@ impl GroupTask {
         let gone = |partition_id: &PartitionId| !rows.iter().any(|row| row.partition_id == *partition_id);
         let gone: Vec<PartitionId> = self.lanes.keys().copied().filter(gone).collect();
         gone.into_iter().for_each(|partition_id| self.lost(partition_id, "group_deleted"));
+        if rows.iter().any(|row| row.pop == PopState::Expired) {
+            self.effects.expire_pops(self.group.settings);
+        }
         let (mut free, mut ours) = (Vec::new(), Vec::new());
         for row in &rows {
             self.numbers.insert(row.number, row.partition_id);
@@ -218,7 +221,7 @@ impl GroupTask {
             let waits = self.members.values().any(|member| !member.is_leaving());
             let nobody = !row.wanted_lives && waits && self.looked_for != Look::Assign;
             if row.holder.is_none() && is_ours(row.wanted) {
-                free.push(*row);
+                free.extend((row.pop == PopState::None).then_some(*row));
             } else if is_ours(row.holder) && row.holder_broker == Some(broker_id) {
                 ours.push(row.partition_id);
             } else if overdue || nobody {

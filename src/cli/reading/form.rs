@@ -50,6 +50,25 @@ impl Form {
         })
     }
 
+    /// A line for people, without its end.
+    pub fn for_people<'a>(
+        place: &str,
+        published_at: &str,
+        key: Option<&[u8]>,
+        headers: impl Iterator<Item = (&'a str, &'a str)>,
+        payload: &[u8],
+    ) -> Vec<u8> {
+        let mut line = format!("{place}  {published_at}  ");
+        if let Some(key) = key {
+            line.push_str(&format!("[{}]  ", harmless(key)));
+        }
+        for (name, value) in headers {
+            line.push_str(&format!("{}={}  ", harmless(name.as_bytes()), harmless(value.as_bytes())));
+        }
+        line.push_str(&harmless(payload));
+        line.trim_end().as_bytes().to_vec()
+    }
+
     /// Appends a message.
     pub fn write(self, message: &Delivery, out: &mut Vec<u8>) {
         match self {
@@ -82,15 +101,10 @@ fn object(message: &Delivery) -> Object<'_> {
 
 fn pretty(message: &Delivery, out: &mut Vec<u8>) {
     let Delivery { partition, offset, published_at, .. } = message;
-    let mut line = format!("{partition}/{offset}  {published_at:.3}  ");
-    if let Some(key) = &message.key {
-        line.push_str(&format!("[{}]  ", harmless(key)));
-    }
-    for (name, value) in &message.headers {
-        line.push_str(&format!("{}={}  ", harmless(name.as_bytes()), harmless(value.as_bytes())));
-    }
-    line.push_str(&harmless(&message.payload));
-    out.write_all(line.trim_end().as_bytes()).expect("memory takes everything");
+    let (place, moment) = (format!("{partition}/{offset}"), format!("{published_at:.3}"));
+    let headers = message.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let line = Form::for_people(&place, &moment, message.key.as_deref(), headers, &message.payload);
+    out.write_all(&line).expect("memory takes everything");
 }
 
 /// Text on one line, with nothing in it that a terminal would obey.

@@ -56,6 +56,7 @@ fn decide(world: &World, members: [bool; SESSIONS], ids: [usize; SESSIONS], firs
             wanted_lives: row.wanted.is_some_and(|session| members[session]),
             avoided: row.avoided.map(id),
             drain: None,
+            pop: crate::store::lanes::PopState::None,
         }
     };
     let mut sorted: Vec<SessionId> = (0..SESSIONS).filter(|session| members[*session]).map(id).collect();

@@ -1,0 +1,304 @@
+//! Popping: finds a lane with messages, reads them, and takes the lane.
+//!
+//! Order: the messages are read before the lane is taken, because no connection may be waited for while another is held. What is
+//! read cannot change, and the lane is taken only if its epoch is the one under which it was seen: then nobody had it meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use laneway_client::pull_api::PopRequest;
+use laneway_client::wire::WantedSettings;
+use laneway_client::{GroupName, Start, TopicName};
+
+use super::queue::Queue;
+use super::rules::Plan;
+use super::{PullError, Pulling, Surroundings, deadline, expire, keep};
+use crate::broker::groups::assignment::assign;
+use crate::broker::reader::ReadError;
+use crate::ids::{Epoch, GroupId, Offset, PartitionId};
+use crate::limits::{
+    POP_MESSAGES_DEFAULT, POP_MESSAGES_MAX, POP_WAIT_MAX, POPS_FOUND_MAX, POPS_PER_THINNING,
+    PULLERS_TOUCH_PAUSE, READ_BYTES_MAX,
+};
+use crate::store::Error;
+use crate::store::groups::Group;
+use crate::store::lanes::Fence;
+use crate::store::messages::{Message, ReadLimit};
+use crate::store::pops::{FreeLane, PULLERS, PopKey, Take, Taken};
+use crate::store::topics::Topic;
+
+/// What a puller asks for, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wish {
+    messages: u32,
+    wait: Duration,
+    deadline: Option<Duration>,
+    settling: Settling,
+    start: Option<Start>,
+}
+
+/// When the messages of a pop are done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Settling {
+    /// When they are acknowledged.
+    Acked,
+    /// At once.
+    Auto,
+}
+
+impl Wish {
+    /// Checks what is asked for; what is left out gets its default.
+    pub fn checked(request: &PopRequest) -> Result<Self, PullError> {
+        let invalid = |field, rule: String| PullError::Invalid { field, rule };
+        let messages = request.max_messages.unwrap_or(POP_MESSAGES_DEFAULT);
+        if !(1..=POP_MESSAGES_MAX).contains(&messages) {
+            return Err(invalid("max_messages", format!("between 1 and {POP_MESSAGES_MAX}")));
+        }
+        let wait = Duration::from_millis(u64::from(request.wait_ms.unwrap_or(0)));
+        if wait > POP_WAIT_MAX {
+            return Err(invalid("wait_ms", format!("at most {} milliseconds", POP_WAIT_MAX.as_millis())));
+        }
+        request.start.as_ref().map_or(Ok(()), check_start)?; // also where the group exists, and nobody needs it
+        Ok(Self {
+            messages,
+            wait,
+            deadline: deadline(request.ack_deadline_ms)?,
+            settling: if request.auto_ack { Settling::Auto } else { Settling::Acked },
+            start: request.start.clone(),
+        })
+    }
+}
+
+fn check_start(start: &Start) -> Result<(), PullError> {
+    let is_a_place = match start {
+        Start::Earliest | Start::Latest => true,
+        Start::Offset(offset) => *offset >= 0,
+        Start::At(text) => text.parse::<Timestamp>().is_ok(),
+    };
+    let rule =
+        || "earliest, latest, an offset of zero or more, or a time like 2026-01-31T12:00:00Z".to_owned();
+    if is_a_place { Ok(()) } else { Err(PullError::Invalid { field: "start", rule: rule() }) }
+}
+
+/// Messages that a puller has for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pop {
+    pub topic: String,
+    /// The number of the partition.
+    pub partition: u32,
+    pub epoch: Epoch,
+    pub committed: Offset,
+    pub end: Offset,
+    /// Absent: they are done already.
+    pub until_at: Option<Timestamp>,
+    /// What retention has dropped.
+    pub reset: Option<(Offset, Offset)>,
+    /// Those that have failed before, and how often.
+    pub attempts: Vec<(Offset, u32)>,
+    pub messages: Vec<Message>,
+}
+
+/// Everything that one try needs.
+struct Popping<'a> {
+    surroundings: &'a Surroundings,
+    topic: &'a Topic,
+    group: Group,
+    wish: &'a Wish,
+    queue: Arc<Queue>,
+}
+
+impl Pulling {
+    /// Pops messages of a lane; waits for them, if that is wished. `None`: nothing has come.
+    ///
+    /// Cancel safety: what was taken for somebody who has gone expires.
+    pub async fn pop(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        wish: &Wish,
+    ) -> Result<Option<Pop>, PullError> {
+        let Surroundings { topics, groups, tails, hints, metrics, .. } = &self.surroundings;
+        let until = tokio::time::Instant::now() + wish.wait;
+        let topic = topics.find(topic).await?;
+        let settings = WantedSettings::default();
+        let group = groups.find_or_make(&topic, group.as_str(), &settings, wish.start.as_ref()).await?;
+        let queue = self.queue(group.group_id);
+        let popping =
+            Popping { surroundings: &self.surroundings, topic: &topic, group, wish, queue: queue.clone() };
+        let mut changes = queue.news();
+        let (mut waiting, mut is_first) = (None, true);
+        loop {
+            let news = *changes.borrow_and_update();
+            if is_first || queue.is_worth_a_try(news) {
+                let _turn = queue.turns.acquire().await;
+                if is_first || queue.is_worth_a_try(news) {
+                    if let Some(pop) = popping.attempt().await? {
+                        return Ok(Some(pop));
+                    }
+                    queue.on_dry(news);
+                }
+                is_first = false;
+            }
+            if tokio::time::Instant::now() >= until || self.closing.is_cancelled() {
+                metrics.pops_empty.inc();
+                return Ok(None);
+            }
+            waiting.get_or_insert_with(|| {
+                (queue.wait(&topic.partitions, tails, hints), metrics.waits_for_pops())
+            });
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = tokio::time::sleep_until(until) => {}
+                () = self.closing.cancelled() => {}
+            }
+        }
+    }
+}
+
+impl Popping<'_> {
+    /// One look for a lane, and what it takes to have it.
+    async fn attempt(&self) -> Result<Option<Pop>, PullError> {
+        let Surroundings { store, reader, metrics, .. } = self.surroundings;
+        self.take_part().await?;
+        expire(store, reader, metrics, self.group.group_id, &self.group.settings).await?;
+        let mut left_out = self.queue.in_hand();
+        loop {
+            let found = store.pops_find(self.group.group_id, &left_out, POPS_FOUND_MAX).await?;
+            if found.is_empty() {
+                return Ok(None);
+            }
+            for lane in found {
+                left_out.push(lane.at.partition_id);
+                if let Some(pop) = self.try_lane(&lane).await? {
+                    return Ok(Some(pop));
+                }
+            }
+        }
+    }
+
+    /// Pullers are a member of the group: now and then that is written down, and who gets which lane decided anew.
+    async fn take_part(&self) -> Result<(), Error> {
+        if !self.queue.is_touch_due() {
+            return Ok(());
+        }
+        let Surroundings { store, metrics, drain, .. } = self.surroundings;
+        let group_id: GroupId = self.group.group_id;
+        let touched = async {
+            if store.pullers_touch(group_id, PULLERS_TOUCH_PAUSE).await? {
+                let decide = |view: &crate::store::groups::GroupView| {
+                    let wants = assign(view);
+                    metrics.rebalances.inc_by(u64::from(!wants.is_empty()));
+                    wants
+                };
+                store.groups_assign(group_id, *drain, decide).await?;
+            }
+            Ok(())
+        };
+        touched.await.inspect_err(|_| self.queue.on_not_touched())
+    }
+
+    /// `None`: there is nothing in it for now, or somebody was faster.
+    async fn try_lane(&self, lane: &FreeLane) -> Result<Option<Pop>, PullError> {
+        let partition_id: PartitionId = lane.at.partition_id;
+        let settings = &self.group.settings;
+        let Some(plan) = Plan::of(&lane.at, lane.next_offset, self.wish.messages, settings) else {
+            return Ok(None);
+        };
+        let Some(in_hand) = self.queue.hold(partition_id) else { return Ok(None) };
+        let pop = self.read_and_take(lane, &plan).await?;
+        in_hand.settled();
+        Ok(pop)
+    }
+
+    async fn read_and_take(&self, lane: &FreeLane, plan: &Plan) -> Result<Option<Pop>, PullError> {
+        let partition_id = lane.at.partition_id;
+        let limit = ReadLimit { messages: plan.messages, bytes: READ_BYTES_MAX };
+        let read = match self.surroundings.reader.read(partition_id, plan.from, limit).await {
+            Ok(messages) => plan.undone(messages),
+            Err(ReadError::OutOfRange { .. } | ReadError::UnknownPartition) => return Ok(None), // it changes just now
+            Err(error @ ReadError::Store(_)) => return Err(error.into()),
+        };
+        let Some(end) = read.last().map(|message| message.offset.plus(1)) else { return Ok(None) };
+        let Some(taken) = self.take(lane, plan, end).await? else { return Ok(None) };
+        self.thin(lane, taken.epoch);
+        Ok(Some(self.popped(lane, plan, taken, read)))
+    }
+
+    async fn take(&self, lane: &FreeLane, plan: &Plan, end: Offset) -> Result<Option<Taken>, Error> {
+        let commit = match self.wish.settling {
+            Settling::Acked => None,
+            Settling::Auto => Some(plan.commit_up_to(end, keep(self.topic))),
+        };
+        let (group_id, partition_id, epoch) = (self.group.group_id, lane.at.partition_id, lane.at.epoch);
+        let take = Take {
+            key: PopKey { group_id, partition_id, epoch },
+            end,
+            deadline: self.wish.deadline.unwrap_or(self.group.settings.ack_deadline),
+            commit: commit.as_ref(),
+        };
+        self.surroundings.store.pops_take(&take).await
+    }
+
+    fn popped(&self, lane: &FreeLane, plan: &Plan, taken: Taken, messages: Vec<Message>) -> Pop {
+        let metrics = &self.surroundings.metrics;
+        let bytes = messages.iter().map(Message::bytes).sum();
+        metrics.on_delivered(messages.iter().map(|message| message.published_at), bytes);
+        metrics.pops.inc();
+        let count = messages.len() as u64;
+        let is_done = self.wish.settling == Settling::Auto;
+        metrics.acked_messages.inc_by(if is_done { count } else { 0 });
+        let end = messages.last().map_or(plan.from, |message| message.offset.plus(1));
+        let is_here = |offset: Offset| messages.iter().any(|message| message.offset == offset);
+        let failed = lane.at.failed.iter().filter(|failed| is_here(failed.offset));
+        let (kept_from, start) = (lane.at.committed, lane.at.start_offset);
+        Pop {
+            topic: self.topic.name.clone(),
+            partition: lane.number,
+            epoch: taken.epoch,
+            committed: if is_done { end } else { plan.committed() },
+            end,
+            until_at: (!is_done).then_some(taken.until_at),
+            reset: (kept_from < start).then_some((kept_from, start)),
+            attempts: failed.map(|failed| (failed.offset, failed.attempts)).collect(),
+            messages,
+        }
+    }
+
+    /// Forgets commits that newer ones have replaced, now and then.
+    fn thin(&self, lane: &FreeLane, epoch: Epoch) {
+        let (newest_epoch, newest) = lane.newest_commit;
+        if epoch.0 % POPS_PER_THINNING != 0 || newest == 0 {
+            return;
+        }
+        let (store, group_id) = (self.surroundings.store.clone(), self.group.group_id);
+        let fence =
+            Fence { group_id, partition_id: lane.at.partition_id, epoch: newest_epoch, session_id: PULLERS };
+        tokio::spawn(async move {
+            if let Err(error) = store.lane_commits_thin(&fence, 0, newest).await {
+                tracing::debug!(%error, "old commits stay for now");
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_has_defaults_and_bounds() {
+        assert_eq!(Wish::checked(&PopRequest::default()).unwrap().messages, POP_MESSAGES_DEFAULT);
+        for (field, wrong) in [
+            ("max_messages", PopRequest { max_messages: Some(0), ..PopRequest::default() }),
+            ("max_messages", PopRequest { max_messages: Some(1_001), ..PopRequest::default() }),
+            ("wait_ms", PopRequest { wait_ms: Some(20_001), ..PopRequest::default() }),
+            ("ack_deadline_ms", PopRequest { ack_deadline_ms: Some(99), ..PopRequest::default() }),
+            ("start", PopRequest { start: Some(Start::Offset(-1)), ..PopRequest::default() }),
+            ("start", PopRequest { start: Some(Start::At("soon".into())), ..PopRequest::default() }),
+        ] {
+            let error = Wish::checked(&wrong).unwrap_err();
+            assert!(matches!(&error, PullError::Invalid { field: named, .. } if *named == field), "{error}");
+        }
+    }
+}
