@@ -127,6 +127,8 @@ error_codes! {
     TooManyGaps = "too_many_gaps", Retry, 409;
     /// The session waits for the answers to as many publishes as it may.
     TooManyPublishes = "too_many_publishes", Retry, 429;
+    /// The topic holds as much as its limits allow; `depth`, `limit` and `retry_after_ms` say more.
+    TopicFull = "topic_full", Retry, 429;
     /// The broker has as many connections as it may.
     TooManyConnections = "too_many_connections", Retry, 503;
     /// The broker is draining and takes nothing new; another one does.

@@ -272,7 +272,8 @@ fn payloads_and_keys_of_messagepack_are_slices_of_the_frame() {
         key: Some(Bytes::from_static(b"key")),
         ..NewMessage::default()
     };
-    let publish = Publish { id: 1, topic: "t".into(), producer_id: None, messages: vec![message] };
+    let publish =
+        Publish { id: 1, topic: "t".into(), producer_id: None, wait_ms: None, messages: vec![message] };
     let frame = Bytes::from(Subprotocol::MessagePack.encode_client(&ClientFrame::Publish(publish)));
     let Ok(ClientFrame::Publish(decoded)) = Subprotocol::MessagePack.decode_client(&frame) else { panic!() };
     let within = frame.as_ptr_range();
@@ -289,7 +290,13 @@ fn a_publish_beyond_the_bound_is_refused_before_it_is_read() {
     let message = NewMessage::default();
     for (count, taken) in [(bounds::PUBLISH_MESSAGES_MAX, true), (bounds::PUBLISH_MESSAGES_MAX + 1, false)] {
         let messages = vec![message.clone(); count];
-        let frame = ClientFrame::Publish(Publish { id: 1, topic: "t".into(), producer_id: None, messages });
+        let frame = ClientFrame::Publish(Publish {
+            id: 1,
+            topic: "t".into(),
+            producer_id: None,
+            wait_ms: None,
+            messages,
+        });
         for subprotocol in Subprotocol::ALL {
             let decoded = subprotocol.decode_client(&subprotocol.encode_client(&frame).into());
             assert_eq!(decoded.is_ok(), taken);
