@@ -12,6 +12,7 @@
 //! | `handovers` | targets and owners that die on the way, late members, churn |
 //! | `poison` | crashes of brokers, dead letters that cannot be written |
 //! | `hops` | trace ids and causes, bit for bit |
+//! | `capacity` | topics that are full: refused, waiting, told |
 //! | `causes` | causes, links and traceparents: carried, believed, refused |
 //! | `traces` | the tree of a trace, and what groups have made of it |
 //! | `watches` | traces told as they happen |
@@ -32,6 +33,7 @@
 mod harness;
 
 mod acks;
+mod capacity;
 mod causes;
 mod clocks;
 mod commits;

@@ -65,8 +65,8 @@ pub struct Reading {
 /// What one look has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// By which the slowest counted group is behind.
-    pub backlog: Load,
+    /// By which the slowest counted group is behind; `None`: there is no such group, and so no backlog.
+    pub backlog: Option<Load>,
     pub stored_bytes: u64,
     pub era: Era,
     /// When it began.
@@ -197,13 +197,13 @@ impl Gauge {
 }
 
 fn readings(look: &Look, limits: &TopicLimits, unseen: Load) -> [Option<Reading>; 3] {
-    let reading = |limited, depth: u64, more: u64, limit: Option<u64>| {
-        limit.map(|limit| Reading { limited, depth: depth.saturating_add(more), limit })
-    };
+    let backlog = look.backlog.map_or(Load::default(), |backlog| backlog.plus(unseen));
+    let stored_bytes = look.stored_bytes.saturating_add(unseen.bytes);
+    let reading = |limited, depth, limit: Option<u64>| limit.map(|limit| Reading { limited, depth, limit });
     [
-        reading(Limited::BacklogMessages, look.backlog.messages, unseen.messages, limits.backlog_messages),
-        reading(Limited::BacklogBytes, look.backlog.bytes, unseen.bytes, limits.backlog_bytes),
-        reading(Limited::StoredBytes, look.stored_bytes, unseen.bytes, limits.stored_bytes),
+        reading(Limited::BacklogMessages, backlog.messages, limits.backlog_messages),
+        reading(Limited::BacklogBytes, backlog.bytes, limits.backlog_bytes),
+        reading(Limited::StoredBytes, stored_bytes, limits.stored_bytes),
     ]
 }
 

@@ -13,7 +13,7 @@ fn load(messages: u64) -> Load {
 }
 
 fn look(messages: u64, at: Instant) -> Look {
-    Look { backlog: load(messages), stored_bytes: messages * 10, era: Era::default(), at }
+    Look { backlog: Some(load(messages)), stored_bytes: messages * 10, era: Era::default(), at }
 }
 
 fn full_at(verdict: Verdict) -> Option<u64> {

@@ -120,8 +120,9 @@ async fn look(entry: &Entry, store: &Store, metrics: &Metrics, at: Instant) -> L
 
 fn found(depth: &TopicDepth, at: Instant) -> Look {
     let counted = || depth.groups.iter().filter(|group| group.capacity == GroupCapacity::Counted);
-    let most = |of: fn(&GroupDepth) -> i64| counted().map(of).max().unwrap_or(0).max(0) as u64;
-    let backlog = Load { messages: most(|group| group.messages), bytes: most(|group| group.bytes) };
+    let most = |of: fn(&GroupDepth) -> i64| counted().map(of).max().map(|most| most.max(0) as u64);
+    let backlog = most(|group| group.messages).zip(most(|group| group.bytes));
+    let backlog = backlog.map(|(messages, bytes)| Load { messages, bytes });
     Look { backlog, stored_bytes: depth.stored_bytes.max(0) as u64, era: depth.era, at }
 }
 

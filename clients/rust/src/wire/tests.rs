@@ -65,7 +65,7 @@ proptest! {
         id in any::<u64>(), topic in any::<String>(), producer_id in prop::option::of(uuid()),
         messages in prop::collection::vec(new_message(), 0..5),
     ) {
-        let frame = ClientFrame::Publish(Publish { id, topic, producer_id, messages });
+        let frame = ClientFrame::Publish(Publish { id, topic, producer_id, wait_ms: None, messages });
         for subprotocol in Subprotocol::ALL {
             let encoded = Bytes::from(subprotocol.encode_client(&frame));
             prop_assert_eq!(subprotocol.decode_client(&encoded), Ok(frame.clone()));
