@@ -160,6 +160,11 @@ impl Gauge {
         self.answered_meanwhile = self.answered_meanwhile.plus(load);
     }
 
+    /// The newest look does not count any more.
+    pub fn forget(&mut self) {
+        self.look = None;
+    }
+
     /// A look begins: what is answered from here on may not be in it.
     pub fn on_look_begun(&mut self) {
         self.answered_meanwhile = Load::default();

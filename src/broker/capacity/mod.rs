@@ -226,7 +226,10 @@ impl Capacity {
             self.entries.remove_if(&topic.topic_id, |_, other| Arc::ptr_eq(other, &entry));
             return None;
         }
-        state.limits = topic.settings.limits;
+        if state.limits != topic.settings.limits {
+            state.limits = topic.settings.limits;
+            state.gauge.forget(); // what is limited now may not have been looked at
+        }
         state.asked_at = Some(Instant::now());
         if !state.is_watched {
             state.is_watched = true;

@@ -162,8 +162,8 @@ fn subscriptions() -> Vec<(&'static str, ClientFrame)> {
         on_failure: Some(OnFailure::DeadLetter),
         capacity: None,
     };
-    let aside = WantedSettings { capacity: Some(GroupCapacity::Excluded), ..WantedSettings::default() };
-    let aside = Subscribe { settings: Some(aside), ..subscribe(None) };
+    let aside = WantedSettings { capacity: Some(GroupCapacity::Excluded), ..settings };
+    let aside = Subscribe { batch: Some(batch_options()), settings: Some(aside), ..subscribe(None) };
     let at = Start::At("2026-11-16T06:41:00Z".into());
     let full = Subscribe { batch: Some(batch_options()), settings: Some(settings), ..subscribe(None) };
     let part = Tail { partitions: Some(vec![0, 7]), start: Some(Start::Offset(1_000)), ..tail() };
@@ -437,6 +437,17 @@ fn endings() -> Vec<(&'static str, BrokerFrame)> {
         retry_after_ms: Some(250),
         ..error(ErrorCode::Overloaded, "the broker holds as much unwritten work as it may")
     };
+    let full = ErrorFrame {
+        id: Some(2),
+        field: Some("topic".into()),
+        depth: Some(100_000),
+        limit: Some(100_000),
+        retry_after_ms: Some(200),
+        ..error(
+            ErrorCode::TopicFull,
+            "topic orders is full: max_backlog_messages is 100000, and it holds 100000",
+        )
+    };
     let gap = ErrorFrame { expected: Some(43), ..error(ErrorCode::SequenceGap, "sequence 43 was expected") };
     let fatal = error(ErrorCode::OutOfTurn, "the first frame must be hello");
     let changed =
@@ -454,6 +465,7 @@ fn endings() -> Vec<(&'static str, BrokerFrame)> {
         ("error_stale_round", BrokerFrame::Error(Box::new(stale))),
         ("error_out_of_range", BrokerFrame::Error(Box::new(range))),
         ("error_overloaded", BrokerFrame::Error(Box::new(busy))),
+        ("error_topic_full", BrokerFrame::Error(Box::new(full))),
         ("error_sequence_gap", BrokerFrame::Error(Box::new(gap))),
         ("error_fatal", BrokerFrame::Error(Box::new(fatal))),
     ]
