@@ -82,7 +82,7 @@ impl Broker {
     pub async fn replay_dead_letter(&self, id: DeadLetterId) -> Result<Replayed, DeadLetterError> {
         let unknown = DeadLetterError::Unknown { id };
         let DeadLetter { partition_id, message, .. } = self.find_dead_letter(id).await?;
-        let load = Load { messages: 1, bytes: message.bytes() as u64 };
+        let load = Load { messages: 1, bytes: message.bytes() };
         let _room = self.publisher.admit_to(partition_id, load).await?;
         for _ in 0..REPLAY_TRIES_MAX {
             match self.store.tables_extend(partition_id, 1).await? {

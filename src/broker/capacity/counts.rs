@@ -18,6 +18,9 @@ use super::gauge::Reading;
 use crate::broker::metrics::Count;
 use crate::limits::CAPACITY_TOPICS_MAX;
 
+/// What is told of a reading.
+type Value = fn(&Reading) -> u64;
+
 /// A topic and one of its limits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LimitLabels {
@@ -86,7 +89,7 @@ impl Depths {
 impl Collector for Depths {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let topics = self.topics.lock().clone();
-        let told: [(&str, &str, fn(&Reading) -> u64); 2] = [
+        let told: [(&str, &str, Value); 2] = [
             ("topic_depth", "How much a topic holds of what is limited", |reading| reading.depth),
             ("topic_limit", "How much of it a topic may hold", |reading| reading.limit),
         ];

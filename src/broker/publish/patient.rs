@@ -42,7 +42,7 @@ pub struct Waiting {
 pub enum Submission {
     Submitted(Submitted),
     /// Its topic is full.
-    Waits(Box<Waiting>),
+    Waits(Waiting),
 }
 
 impl Prepared {
@@ -98,7 +98,7 @@ impl Publisher {
             Ok(room) => Ok(Submission::Submitted(self.hand_in(prepared, room))),
             Err(NoRoom::Full(_)) if until > Instant::now() => {
                 let publisher = self.clone();
-                Ok(Submission::Waits(Box::new(Waiting { publisher, prepared, until })))
+                Ok(Submission::Waits(Waiting { publisher, prepared, until }))
             }
             Err(no_room) => Err(self.refused(no_room)),
         }

@@ -120,6 +120,8 @@ impl GroupCapacity {
     }
 }
 
+// By hand: the words of an enum are listed without attributes.
+#[allow(clippy::derivable_impls)]
 impl Default for GroupCapacity {
     fn default() -> Self {
         Self::Counted
