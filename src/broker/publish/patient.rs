@@ -38,11 +38,13 @@ pub struct Waiting {
 }
 
 /// Whether a publish is with the appender.
+// Why: the common case must not cost an allocation, and lives for a moment only.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Submission {
     Submitted(Submitted),
     /// Its topic is full.
-    Waits(Waiting),
+    Waits(Box<Waiting>),
 }
 
 impl Prepared {
@@ -98,7 +100,7 @@ impl Publisher {
             Ok(room) => Ok(Submission::Submitted(self.hand_in(prepared, room))),
             Err(NoRoom::Full(_)) if until > Instant::now() => {
                 let publisher = self.clone();
-                Ok(Submission::Waits(Waiting { publisher, prepared, until }))
+                Ok(Submission::Waits(Box::new(Waiting { publisher, prepared, until })))
             }
             Err(no_room) => Err(self.refused(no_room)),
         }
