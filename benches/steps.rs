@@ -201,7 +201,7 @@ impl Worker {
             let started = Instant::now();
             let id = self.session.id();
             let messages = vec![Session::message(number)];
-            let publish = Publish { id, topic: topic.into(), producer_id: None, messages };
+            let publish = Publish { id, topic: topic.into(), producer_id: None, wait_ms: None, messages };
             self.session.send(&ClientFrame::Publish(publish)).await?;
             self.session
                 .until(|frame| matches!(frame, BrokerFrame::Published(published) if published.id == id))

@@ -109,7 +109,13 @@ async fn produce(address: String, topic: &'static str, producer: usize, frames: 
             let messages = (0..FRAME_MESSAGES).map(|_| message()).collect();
             let id = sent as u64 + 1_000;
             socket
-                .send(ClientFrame::Publish(Publish { id, topic: topic.into(), producer_id: None, messages }))
+                .send(ClientFrame::Publish(Publish {
+                    id,
+                    topic: topic.into(),
+                    producer_id: None,
+                    wait_ms: None,
+                    messages,
+                }))
                 .await;
             sent += 1;
         }

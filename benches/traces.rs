@@ -134,7 +134,7 @@ async fn fill(broker: &Broker, messages: usize) -> Result<Vec<Uuid>, Failure> {
 
 async fn send(session: &mut Session, topic: &str, messages: Vec<NewMessage>) -> Result<u64, Failure> {
     let id = session.id();
-    let publish = Publish { id, topic: topic.to_owned(), producer_id: None, messages };
+    let publish = Publish { id, topic: topic.to_owned(), producer_id: None, wait_ms: None, messages };
     session.send(&ClientFrame::Publish(publish)).await?;
     Ok(id)
 }

@@ -25,7 +25,12 @@ CREATE TABLE laneway.topic (
     created_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     deleted_at         timestamptz,
     delivery_times     boolean NOT NULL DEFAULT true,
-    paused_at          timestamptz
+    max_backlog_messages    bigint CHECK (max_backlog_messages > 0),
+    max_backlog_bytes       bigint CHECK (max_backlog_bytes > 0),
+    max_stored_bytes        bigint CHECK (max_stored_bytes > 0),
+    retention_completed_ms  bigint CHECK (retention_completed_ms >= 0),
+    group_expiry_ms         bigint CHECK (group_expiry_ms > 0),
+    paused_at               timestamptz
 );
 CREATE UNIQUE INDEX topic_name ON laneway.topic (name) WHERE deleted_at IS NULL;
 COMMENT ON TABLE laneway.topic IS 'A named stream of messages, split into partitions.';
@@ -33,6 +38,11 @@ COMMENT ON COLUMN laneway.topic.deleted_at IS 'Its name is free again; what it h
 COMMENT ON COLUMN laneway.topic.retention_age_ms IS 'Whole segments older than this are dropped; null keeps them for ever.';
 COMMENT ON COLUMN laneway.topic.retention_bytes IS 'The oldest segments are dropped while the topic stores more than this; null keeps them.';
 COMMENT ON COLUMN laneway.topic.delivery_times IS 'Whether it is kept when its messages were delivered and done.';
+COMMENT ON COLUMN laneway.topic.max_backlog_messages IS 'Publishes are refused while the slowest counted group is this many messages behind; null: never.';
+COMMENT ON COLUMN laneway.topic.max_backlog_bytes IS 'The same in bytes.';
+COMMENT ON COLUMN laneway.topic.max_stored_bytes IS 'Publishes are refused while the topic stores this many bytes; null: never.';
+COMMENT ON COLUMN laneway.topic.retention_completed_ms IS 'Segments are dropped this long after every group has committed past them; null keeps them.';
+COMMENT ON COLUMN laneway.topic.group_expiry_ms IS 'A group that nobody has used for so long is deleted; null keeps it.';
 COMMENT ON COLUMN laneway.topic.paused_at IS 'Takes no messages and delivers none until it is resumed; null: it runs.';
 
 -- Invariant: a flush locks this row and never updates it. Only retention moves its start, once per dropped segment, and an
@@ -89,6 +99,7 @@ CREATE TABLE laneway.segment (
     created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     sealed_at           timestamptz,
     frozen_at           timestamptz,
+    completed_at        timestamptz,
     CHECK (end_offset > first_offset),
     UNIQUE (partition_id, first_offset)
 );
@@ -96,6 +107,7 @@ COMMENT ON TABLE laneway.segment IS 'Which table holds which offsets of a partit
 COMMENT ON COLUMN laneway.segment.state IS 'attached: takes inserts. retired: below start_offset, to be detached. detached: to be dropped.';
 COMMENT ON COLUMN laneway.segment.end_bytes_total IS 'Once sealed: bytes of all messages ever published below end_offset.';
 COMMENT ON COLUMN laneway.segment.sealed_at IS 'When it was seen full: its bytes and time range are final from here on.';
+COMMENT ON COLUMN laneway.segment.completed_at IS 'When retention first saw that every group has committed past all of it; null: not so, or nobody has looked.';
 
 -- Each flush inserts one head per partition it wrote; the newest wins, older ones are thinned and serve as time index.
 -- Why insert-only: docs/adr/0001-insert-only-heads.md.
@@ -183,6 +195,7 @@ COMMENT ON COLUMN laneway.session.away_until_at IS 'Its connection is lost, and 
 CREATE INDEX session_broker_id ON laneway.session (broker_id);
 
 CREATE TYPE laneway.failure_policy AS ENUM ('dead_letter', 'block', 'skip');
+CREATE TYPE laneway.group_capacity AS ENUM ('counted', 'excluded');
 
 CREATE TABLE laneway.consumer_group (
     group_id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -195,13 +208,19 @@ CREATE TABLE laneway.consumer_group (
     backoff_cap_ms   bigint NOT NULL CHECK (backoff_cap_ms >= 0),
     on_failure       laneway.failure_policy NOT NULL,
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    capacity         laneway.group_capacity NOT NULL DEFAULT 'counted',
+    idle_since_at    timestamptz,
+    idle_epochs      bigint,
     pulled_at        timestamptz,
     paused_at        timestamptz,
     UNIQUE (topic_id, name)
 );
 COMMENT ON TABLE laneway.consumer_group IS 'Consumers that share one set of committed offsets on a topic.';
-COMMENT ON COLUMN laneway.consumer_group.paused_at IS 'Nothing is delivered to it until it is resumed; null: it runs.';
+COMMENT ON COLUMN laneway.consumer_group.capacity IS 'Whether what it has not done counts against the limits of its topic.';
+COMMENT ON COLUMN laneway.consumer_group.idle_since_at IS 'When retention first saw it without members; null: it had some, or nobody has looked.';
+COMMENT ON COLUMN laneway.consumer_group.idle_epochs IS 'The sum of the epochs of its lanes at that time: it grows with every use.';
 COMMENT ON COLUMN laneway.consumer_group.pulled_at IS 'When somebody has pulled last, roughly: pullers are one member of the group for a while after it.';
+COMMENT ON COLUMN laneway.consumer_group.paused_at IS 'Nothing is delivered to it until it is resumed; null: it runs.';
 
 CREATE TABLE laneway.member (
     group_id    bigint NOT NULL REFERENCES laneway.consumer_group ON DELETE CASCADE,
@@ -401,6 +420,27 @@ CREATE TABLE laneway.schedule_seen (
 ) WITH (vacuum_truncate = off);
 COMMENT ON TABLE laneway.schedule_seen IS 'What a producer has scheduled under which number, for as long as the window remembers it.';
 CREATE INDEX schedule_seen_scheduled_at ON laneway.schedule_seen (scheduled_at);
+
+-- What retention has dropped ---------------------------------------------------------------------------------------------
+
+CREATE TABLE laneway.retention_event (
+    event_id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    topic_id     bigint NOT NULL REFERENCES laneway.topic ON DELETE CASCADE,
+    reason       text COLLATE "C" NOT NULL CHECK (reason IN ('age', 'bytes', 'completed', 'purged', 'inactive')),
+    partition    integer,
+    from_offset  bigint,
+    to_offset    bigint,
+    bytes        bigint,
+    group_name   text COLLATE "C",
+    dropped_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CHECK ((reason = 'inactive') = (group_name IS NOT NULL)),
+    CHECK ((reason = 'inactive') = (partition IS NULL)),
+    CHECK ((partition IS NULL) = (from_offset IS NULL) AND (partition IS NULL) = (to_offset IS NULL))
+);
+COMMENT ON TABLE laneway.retention_event IS 'What retention has dropped, when and why: a segment, or a group that nobody used.';
+COMMENT ON COLUMN laneway.retention_event.from_offset IS 'First offset that went; those up to to_offset, not included, went with it.';
+CREATE INDEX retention_event_topic_id ON laneway.retention_event (topic_id, event_id);
+CREATE INDEX retention_event_dropped_at ON laneway.retention_event (dropped_at);
 
 -- Views for operators: docs/OPERATIONS.md -------------------------------------------------------------------------------
 

@@ -38,6 +38,42 @@ pub const DEDUP_WINDOW_DEFAULT: Duration = Duration::from_secs(3600);
 /// Longer windows make an index that no longer fits in memory.
 pub const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// Largest limit of a topic in messages or bytes: numbers up to here are exact in every reader of JSON.
+pub const TOPIC_LIMIT_MAX: u64 = 1 << 53;
+/// Longest grace before completed segments go.
+pub const RETENTION_GRACE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Shorter, and a group could go while its first subscriber joins.
+pub const GROUP_EXPIRY_MIN: Duration = Duration::from_secs(1);
+/// Longest time that a group may be unused; who wants more keeps it.
+pub const GROUP_EXPIRY_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// How long it is kept what retention has dropped: a quarter, for those who ask late.
+pub const RETENTION_HISTORY_KEPT: Duration = Duration::from_secs(92 * 24 * 3600);
+/// Events of one page of that history.
+pub const RETENTION_EVENTS_PAGE_MAX: u32 = 1_000;
+
+// Capacity of topics.
+
+/// How often it is looked how deep a topic with limits is, while it is published to: how old the floor may be.
+pub const CAPACITY_INTERVAL: Duration = Duration::from_millis(100);
+/// A look is followed by a pause of so many times its length: a large topic takes a quarter of a connection at most.
+pub const CAPACITY_PAUSE_FACTOR: u32 = 3;
+/// How often a topic is looked at that is nearly full while nobody publishes: how late it is told that there is room again.
+pub const CAPACITY_HIGH_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a topic is looked at that has room while nobody publishes, for `/metrics`.
+pub const CAPACITY_IDLE_INTERVAL: Duration = Duration::from_secs(5);
+/// A topic to which nobody has published for so long is not looked at any more.
+pub const CAPACITY_FORGET_AFTER: Duration = Duration::from_secs(600);
+/// How long a publish waits for a look before it is refused as `overloaded`: the database is slow, not the topic full.
+pub const CAPACITY_LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Part of a limit, in percent, at which a topic is said to be nearly full.
+pub const CAPACITY_HIGH_PERCENT: u64 = 80;
+/// It is said to have room again below this: a topic that stays at its mark would be news with every look otherwise.
+pub const CAPACITY_LOW_PERCENT: u64 = 75;
+/// Topics with limits that have series of their own in `/metrics`, up to six each.
+pub const CAPACITY_TOPICS_MAX: usize = 500;
+/// Longest time that a refused publish is asked to stay away: as long as a topic may take to be looked at again.
+pub const CAPACITY_RETRY_MAX: Duration = Duration::from_secs(1);
+
 // The appender.
 
 /// Messages of one flush: beyond some thousands a flush gets longer but not cheaper per message.

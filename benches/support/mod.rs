@@ -178,6 +178,7 @@ impl Session {
                 id,
                 topic: topic.into(),
                 producer_id: None,
+                wait_ms: None,
                 messages,
             }))
             .await?;

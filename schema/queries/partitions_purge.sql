@@ -1,13 +1,13 @@
 -- partitions_purge: moves the starts of partitions forward; nobody reads what lies below from then on.
 -- $1 partition_ids bigint[], $2 offsets bigint[] (null: everything that there is)
 -- Rows: one per partition that is there, with its start before and now. A start never moves back, and never beyond the next
--- offset. Segments that lie wholly below are retired; the one that takes messages is cut later, by retention (segments_emptied).
+-- offset. What went stands in the history. Segments that lie wholly below are retired; the one that takes messages is cut later, by retention (segments_emptied).
 -- The bytes below a start inside a flush are told by the share of its messages: heads know no more.
 -- Order: partitions_lock_waiting in a statement before this one, so that the heads are not from before the wait. Locks segment
 -- rows. Reads heads and the catalogue, no message.
 WITH place AS MATERIALIZED (
     SELECT
-        p.partition_id, p.number, p.start_offset, p.start_bytes_total,
+        p.partition_id, p.topic_id, p.number, p.start_offset, p.start_bytes_total,
         greatest(p.start_offset, least(w.target, coalesce(newest.next_offset, 0))) AS to_offset
     FROM unnest($1::bigint[], $2::bigint[]) AS w (partition_id, target)
     JOIN laneway.partition p USING (partition_id)
@@ -70,5 +70,11 @@ moved AS (
     SET start_offset = sized.to_offset, start_bytes_total = sized.to_bytes
     FROM sized
     WHERE p.partition_id = sized.partition_id
+),
+recorded AS (
+    INSERT INTO laneway.retention_event (topic_id, reason, partition, from_offset, to_offset, bytes)
+    SELECT place.topic_id, 'purged', place.number, place.start_offset, sized.to_offset, sized.to_bytes - place.start_bytes_total
+    FROM sized
+    JOIN place USING (partition_id)
 )
 SELECT partition_id, number, start_offset, to_offset FROM place ORDER BY number

@@ -1,12 +1,15 @@
 -- topics_create: makes a topic and its partition rows; tables come with the first publish.
 -- $1 name text, $2 partitions integer, $3 payload_bytes_max integer, $4 segment_messages integer,
--- $5 retention_age_ms bigint, $6 retention_bytes bigint, $7 dedup_window_ms bigint, $8 delivery_times boolean
+-- $5 retention_age_ms bigint, $6 retention_bytes bigint, $7 dedup_window_ms bigint, $8 delivery_times boolean,
+-- $9 max_backlog_messages bigint, $10 max_backlog_bytes bigint, $11 max_stored_bytes bigint,
+-- $12 retention_completed_ms bigint, $13 group_expiry_ms bigint
 -- No row: the name is taken, nothing happened. Locks nothing that exists.
 WITH made AS (
     INSERT INTO laneway.topic (
-        name, payload_bytes_max, segment_messages, retention_age_ms, retention_bytes, dedup_window_ms, delivery_times
+        name, payload_bytes_max, segment_messages, retention_age_ms, retention_bytes, dedup_window_ms, delivery_times,
+        max_backlog_messages, max_backlog_bytes, max_stored_bytes, retention_completed_ms, group_expiry_ms
     )
-    VALUES ($1, $3, $4, $5, $6, $7, $8)
+    VALUES ($1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
     ON CONFLICT (name) WHERE deleted_at IS NULL DO NOTHING
     RETURNING topic_id
 ),

@@ -8,6 +8,8 @@ use std::time::Duration;
 use laneway_client::{GroupName, TopicName};
 
 use super::Broker;
+use super::capacity::gauge::Load;
+use super::publish::PublishError;
 use super::topics::TopicError;
 use crate::ids::{BrokerId, DeadLetterId, PartitionId};
 use crate::limits::{READ_BYTES_MAX, REPLAY_TRIES_MAX};
@@ -29,6 +31,8 @@ pub enum DeadLetterError {
     Unknown { id: DeadLetterId },
     #[error("the topic of dead letter {id} is paused: it takes messages again once it is resumed")]
     TopicPaused { id: DeadLetterId },
+    #[error(transparent)]
+    Publish(#[from] PublishError),
     #[error(transparent)]
     Topic(#[from] TopicError),
     #[error(transparent)]
@@ -79,7 +83,9 @@ impl Broker {
     /// Publishes a dead letter to its partition again, as it was; it is no dead letter any more from then on.
     pub async fn replay_dead_letter(&self, id: DeadLetterId) -> Result<Replayed, DeadLetterError> {
         let unknown = DeadLetterError::Unknown { id };
-        let partition_id = self.find_dead_letter(id).await?.partition_id;
+        let DeadLetter { partition_id, message, .. } = self.find_dead_letter(id).await?;
+        let load = Load { messages: 1, bytes: message.bytes() };
+        let _room = self.publisher.admit_to(partition_id, load).await?;
         for _ in 0..REPLAY_TRIES_MAX {
             match self.store.tables_extend(partition_id, 1).await? {
                 Extended::Covered { .. } => {}

@@ -191,6 +191,7 @@ fn changes(wanted: &WantedSettings) -> GroupChanges {
             OnFailure::Block => FailurePolicy::Block,
             OnFailure::Skip => FailurePolicy::Skip,
         }),
+        capacity: wanted.capacity.map(settings::capacity),
     }
 }
 

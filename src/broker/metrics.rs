@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use super::capacity::counts::Counts;
 use super::lag::Lag;
 
 /// A count that only grows.
@@ -85,6 +86,8 @@ pub struct Metrics {
     pub sessions_resumed: Count,
     /// Of all groups, if this broker tells it.
     pub lag: Lag,
+    /// Of topics with limits.
+    pub capacity: Counts,
 }
 
 impl Default for Metrics {
@@ -137,6 +140,7 @@ impl Metrics {
             sessions: Gauge::default(),
             sessions_resumed: Count::default(),
             lag: Lag::default(),
+            capacity: Counts::default(),
         }
     }
 
@@ -188,6 +192,7 @@ impl Metrics {
         registry.register("sessions", "Sessions with a connection", self.sessions.clone());
         registry.register("sessions_resumed", "Sessions that came back", self.sessions_resumed.clone());
         registry.register_collector(Box::new(self.lag.clone()));
+        self.capacity.register(registry);
     }
 
     fn register_publishing(&self, registry: &mut Registry) {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `topics` | the topics that exist, remembered; making, growing and deleting them |
 //! | `message` | the rules that one message must keep |
+//! | `capacity` | what topics may hold: publishes refused, or kept waiting, while they are full |
 //! | `dead_letters` | what groups have given up: listed, published again, dropped |
 //! | `causes` | what led to a message: looked at before it is believed |
 //! | `publish` | routing messages to partitions, and cutting a publish into units |
@@ -26,6 +27,7 @@
 
 pub mod announce;
 pub mod appender;
+pub mod capacity;
 pub mod causes;
 pub mod dead_letters;
 pub mod group_admin;
@@ -94,6 +96,7 @@ pub struct Broker {
     pub reader: reader::Reader,
     pub traces: traces::Traces,
     pub search: search::Search,
+    pub capacity: capacity::Capacity,
     pub tails: hot_tail::HotTails,
     pub lease: lease::Lease,
     pub groups: groups::Groups,
@@ -144,9 +147,15 @@ impl Assembled {
         let topics = topics::Topics::new(store.clone());
         let reader = reader::Reader::new(store.clone());
         let causes = causes::Causes::new(topics.clone(), tails.clone(), reader.clone());
-        let publisher =
-            publish::Publisher::new(topics.clone(), causes, handle.clone(), schedules.clone(), spans.clone());
-        let publisher = Arc::new(publisher);
+        let capacity = capacity::Capacity::new(&store, &metrics);
+        let publisher = Arc::new(publish::Publisher::new(
+            topics.clone(),
+            causes,
+            capacity.clone(),
+            handle.clone(),
+            schedules.clone(),
+            spans.clone(),
+        ));
         let groups = groups::Groups::new(groups::Surroundings {
             store: store.clone(),
             appender: handle.clone(),
@@ -183,6 +192,7 @@ impl Assembled {
             reader,
             traces,
             search,
+            capacity,
             tails,
             lease,
             groups,

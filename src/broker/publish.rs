@@ -2,6 +2,8 @@
 //!
 //! Nothing is written unless every message keeps every rule. After that, units stand or fall one by one.
 
+mod patient;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,6 +15,7 @@ use rand::Rng as _;
 use tokio::sync::oneshot;
 
 use super::appender::{AppendError, AppendResult, AppenderHandle, ProducerRun, Unit};
+use super::capacity::{Admission, Capacity, NoRoom, TopicFull};
 use super::causes::{CauseFault, Causes};
 use super::message::{Draft, InvalidMessage, NewMessage};
 use super::metrics::Metrics;
@@ -24,6 +27,8 @@ use crate::ids::{Offset, PartitionId, ProducerId, ScheduleId, Sequence, TraceId}
 use crate::limits::SEQUENCE_MAX;
 use crate::store::topics::Topic;
 use crate::telemetry::spans::{self, Seed, Span, SpanKind, Spans, publish_span};
+
+pub use patient::{Submission, Waiting};
 
 /// Why nothing of a publish was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +48,18 @@ pub enum PublishError {
     #[error("message {index}: {fault}")]
     Due { index: usize, fault: DueFault },
     #[error(transparent)]
+    Full(#[from] TopicFull),
+    #[error(transparent)]
     Topic(#[from] TopicError),
+}
+
+impl From<NoRoom> for PublishError {
+    fn from(no_room: NoRoom) -> Self {
+        match no_room {
+            NoRoom::Full(full) => full.into(),
+            NoRoom::Topic(error) => error.into(),
+        }
+    }
 }
 
 /// How the numbering of a publish breaks its rule.
@@ -238,6 +254,7 @@ impl SubmittedUnit {
 pub struct Publisher {
     topics: Topics,
     causes: Causes,
+    capacity: Capacity,
     appender: AppenderHandle,
     schedules: SchedulesHandle,
     spans: Spans,
@@ -251,7 +268,7 @@ enum Timing {
 }
 
 /// The messages of one partition, with their places in the publish.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Share {
     indexes: Vec<usize>,
     messages: Vec<NewMessage>,
@@ -264,11 +281,12 @@ impl Publisher {
     pub fn new(
         topics: Topics,
         causes: Causes,
+        capacity: Capacity,
         appender: AppenderHandle,
         schedules: SchedulesHandle,
         spans: Spans,
     ) -> Self {
-        Self { topics, causes, appender, schedules, spans }
+        Self { topics, causes, capacity, appender, schedules, spans }
     }
 
     /// Publishes messages, each to the partition given or the one its key or transaction id decides.
@@ -287,22 +305,12 @@ impl Publisher {
         &self,
         topic: &TopicName,
         producer_id: Option<ProducerId>,
-        mut drafts: Vec<Addressed>,
+        drafts: Vec<Addressed>,
     ) -> Result<Submitted, PublishError> {
-        if drafts.is_empty() {
-            return Err(PublishError::Empty);
-        }
-        let (messages, submitted_at) = (drafts.len(), spans::now());
-        let name = topic;
-        let topic = self.topics.find(name).await?;
-        self.causes.settle(&mut drafts).await?;
-        let shares = share_out(&topic, producer_id, drafts)?;
-        let submit =
-            |((partition, timing), share)| self.submit_unit(&topic, partition, timing, producer_id, share);
-        let units = shares.into_iter().map(submit).collect();
-        let metrics = self.appender.metrics().clone();
-        let (topics, spans) = (self.topics.clone(), self.spans.clone());
-        Ok(Submitted { metrics, spans, submitted_at, topics, topic: name.clone(), messages, units })
+        let prepared = self.prepare(topic, producer_id, drafts).await?;
+        let room = self.capacity.admit(&prepared.topic, || prepared.load(), None).await;
+        let room = room.map_err(|no_room| self.refused(no_room))?;
+        Ok(self.hand_in(prepared, room))
     }
 
     /// Checks and routes messages that somebody else writes, once their topic is known. None of them waits for its time.
@@ -330,6 +338,7 @@ impl Publisher {
         timing: Timing,
         producer_id: Option<ProducerId>,
         share: Share,
+        room: Option<Arc<Admission>>,
     ) -> SubmittedUnit {
         let run = producer_id
             .zip(share.first_sequence)
@@ -342,7 +351,10 @@ impl Publisher {
         let (topic_id, dedup_window) = (topic.topic_id, topic.settings.dedup_window);
         let Share { messages, dues, indexes, .. } = share;
         let answer = match timing {
-            Timing::Now => self.appender.submit(Unit { partition_id, messages, run, dedup_window }),
+            Timing::Now => {
+                self.appender.submit_admitted(Unit { partition_id, messages, run, dedup_window }, room)
+            }
+            // Let in while there is room, like the others; it counts again from when it is appended.
             Timing::Later => {
                 let unit = ScheduleUnit { topic_id, partition_id, messages, dues, run, dedup_window };
                 self.schedules.submit(unit)

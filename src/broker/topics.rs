@@ -15,13 +15,14 @@ use tokio::sync::broadcast;
 
 use crate::ids::PartitionId;
 use crate::limits::{
-    DEDUP_WINDOW_MAX, PAYLOAD_BYTES_MAX_MAX, RETENTION_AGE_MAX, RETENTION_BYTES_MAX, SEGMENT_MESSAGES_MAX,
-    SEGMENT_MESSAGES_MIN, TOPICS_PAGE_MAX,
+    DEDUP_WINDOW_MAX, GROUP_EXPIRY_MAX, GROUP_EXPIRY_MIN, PAYLOAD_BYTES_MAX_MAX, RETENTION_AGE_MAX,
+    RETENTION_BYTES_MAX, RETENTION_GRACE_MAX, SEGMENT_MESSAGES_MAX, SEGMENT_MESSAGES_MIN, TOPIC_LIMIT_MAX,
+    TOPICS_PAGE_MAX,
 };
 use crate::store::listen::Hint;
 use crate::store::partitions::Partition;
 use crate::store::timeline::Era;
-use crate::store::topics::{Altered, Created, Deleted, Topic, TopicChanges, TopicSettings};
+use crate::store::topics::{Altered, Created, Deleted, Topic, TopicChanges, TopicLimits, TopicSettings};
 use crate::store::{Error, Store};
 
 /// How long a topic is believed without a hint: the bound on how late another broker's change is seen.
@@ -221,6 +222,13 @@ fn settings(request: &CreateTopic) -> Result<TopicSettings, TopicError> {
         retention_bytes: request.retention_bytes,
         dedup_window: request.dedup_window_ms.map_or(defaults.dedup_window, Duration::from_millis),
         delivery_times: request.delivery_times.unwrap_or(defaults.delivery_times),
+        limits: TopicLimits {
+            backlog_messages: request.max_backlog_messages,
+            backlog_bytes: request.max_backlog_bytes,
+            stored_bytes: request.max_stored_bytes,
+        },
+        retention_completed: request.retention_completed_ms.map(Duration::from_millis),
+        group_expiry: request.group_expiry_ms.map(Duration::from_millis),
     };
     let (segment_min, segment_max) = (u64::from(SEGMENT_MESSAGES_MIN), u64::from(SEGMENT_MESSAGES_MAX));
     let window_max = DEDUP_WINDOW_MAX.as_millis() as u64;
@@ -240,6 +248,8 @@ fn settings(request: &CreateTopic) -> Result<TopicSettings, TopicError> {
     )?;
     in_range("retention_bytes", request.retention_bytes.unwrap_or(1), 1, RETENTION_BYTES_MAX)?;
     in_range("dedup_window_ms", settings.dedup_window.as_millis() as u64, 1, window_max)?;
+    let limits = [request.max_backlog_messages, request.max_backlog_bytes, request.max_stored_bytes];
+    bounds(limits, request.retention_completed_ms, request.group_expiry_ms)?;
     Ok(settings)
 }
 
@@ -252,11 +262,17 @@ fn changes(request: &AlterTopic) -> Result<TopicChanges, TopicError> {
         retention_bytes,
         dedup_window_ms,
         delivery_times,
+        max_backlog_messages,
+        max_backlog_bytes,
+        max_stored_bytes,
+        retention_completed_ms,
+        group_expiry_ms,
     } = *request;
-    let bound = |retention: Retention| match retention {
-        Retention::Leave | Retention::None => 1,
-        Retention::Bound(bound) => bound,
+    let given = |retention: Retention| match retention {
+        Retention::Leave | Retention::None => None,
+        Retention::Bound(bound) => Some(bound),
     };
+    let bound = |retention: Retention| given(retention).unwrap_or(1);
     let stored = |retention: Retention| match retention {
         Retention::Leave => None,
         Retention::None => Some(0),
@@ -269,6 +285,14 @@ fn changes(request: &AlterTopic) -> Result<TopicChanges, TopicError> {
     in_range("retention_age_ms", bound(retention_age_ms), 1, age_max)?;
     in_range("retention_bytes", bound(retention_bytes), 1, RETENTION_BYTES_MAX)?;
     in_range("dedup_window_ms", dedup_window_ms.unwrap_or(1), 1, window_max)?;
+    let limits = [max_backlog_messages, max_backlog_bytes, max_stored_bytes];
+    bounds(limits.map(given), given(retention_completed_ms), given(group_expiry_ms))?;
+    let [max_backlog_messages, max_backlog_bytes, max_stored_bytes] = limits.map(stored);
+    let retention_completed_ms = match retention_completed_ms {
+        Retention::Leave => None,
+        Retention::None => Some(None),
+        Retention::Bound(grace) => Some(Some(grace)),
+    };
     let (retention_age_ms, retention_bytes) = (stored(retention_age_ms), stored(retention_bytes));
     Ok(TopicChanges {
         partitions,
@@ -277,7 +301,25 @@ fn changes(request: &AlterTopic) -> Result<TopicChanges, TopicError> {
         retention_bytes,
         dedup_window_ms,
         delivery_times,
+        max_backlog_messages,
+        max_backlog_bytes,
+        max_stored_bytes,
+        retention_completed_ms,
+        group_expiry_ms: stored(group_expiry_ms),
     })
+}
+
+/// Limits, grace and expiry, as far as they are given.
+fn bounds(limits: [Option<u64>; 3], grace_ms: Option<u64>, expiry_ms: Option<u64>) -> Result<(), TopicError> {
+    let ms = |duration: Duration| duration.as_millis() as u64;
+    for (field, limit) in
+        ["max_backlog_messages", "max_backlog_bytes", "max_stored_bytes"].into_iter().zip(limits)
+    {
+        in_range(field, limit.unwrap_or(1), 1, TOPIC_LIMIT_MAX)?;
+    }
+    in_range("retention_completed_ms", grace_ms.unwrap_or(0), 0, ms(RETENTION_GRACE_MAX))?;
+    let (min, max) = (ms(GROUP_EXPIRY_MIN), ms(GROUP_EXPIRY_MAX));
+    in_range("group_expiry_ms", expiry_ms.unwrap_or(min), min, max)
 }
 
 fn in_range(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), TopicError> {

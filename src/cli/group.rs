@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use laneway_client::group_api::{GroupDescription, GroupDetail, GroupQuery, Seek, Sought};
-use laneway_client::wire::{OnFailure, Start, WantedSettings};
+use laneway_client::wire::{GroupCapacity, OnFailure, Start, WantedSettings};
 use laneway_client::{Admin, admin::AdminError};
 
 use super::Failure;
@@ -33,7 +33,8 @@ enum Action {
     /// Change settings of a group, for all its members, at once
     #[command(
         after_help = "Examples:\n  laneway group alter orders billing --max-attempts 10 --ack-deadline 2m\n  \
-        laneway group alter orders billing --on-failure skip"
+        laneway group alter orders billing --on-failure skip\n  \
+        laneway group alter orders audit --capacity excluded"
     )]
     Alter {
         #[command(flatten)]
@@ -105,6 +106,9 @@ struct Settings {
     /// dead_letter: keep the message aside; skip: go on without it; block: stop the lane
     #[arg(long, value_name = "POLICY", value_parser = on_failure)]
     on_failure: Option<OnFailure>,
+    /// counted: what it has not done counts against the limits of its topic; excluded: it does not
+    #[arg(long, value_name = "counted|excluded", value_parser = capacity)]
+    capacity: Option<GroupCapacity>,
 }
 
 impl Settings {
@@ -117,6 +121,7 @@ impl Settings {
             backoff_factor: self.backoff_factor,
             backoff_cap_ms: ms(self.backoff_cap),
             on_failure: self.on_failure,
+            capacity: self.capacity,
         }
     }
 }
@@ -240,6 +245,12 @@ fn print_sought(sought: &Sought) {
 fn factor(text: &str) -> Result<f64, String> {
     let factor: f64 = text.parse().map_err(|_| "it is a number".to_owned())?;
     if factor.is_finite() { Ok(factor) } else { Err("it is a finite number".into()) }
+}
+
+fn capacity(text: &str) -> Result<GroupCapacity, String> {
+    let all = [GroupCapacity::Counted, GroupCapacity::Excluded];
+    let found = all.into_iter().find(|capacity| capacity.as_str() == text);
+    found.ok_or_else(|| "say counted or excluded".into())
 }
 
 fn on_failure(text: &str) -> Result<OnFailure, String> {

@@ -26,6 +26,7 @@ mod subscribe;
 mod tail;
 mod top;
 mod topic;
+mod topic_capacity;
 mod trace;
 mod verify;
 

@@ -10,6 +10,7 @@ use laneway_client::topic::{
 use super::Failure;
 use super::access::{Access, ask, print_table};
 use super::management::{self, PurgeTopic};
+use super::topic_capacity::{self, bound, duration};
 use crate::cli::output::println;
 
 #[derive(Debug, Args)]
@@ -24,7 +25,8 @@ pub(super) struct Topic {
 enum Action {
     /// Make a topic
     #[command(after_help = "Examples:\n  laneway topic create orders --partitions 8\n  \
-        laneway topic create audit --retention-age 30d --retention-bytes 50000000000")]
+        laneway topic create audit --retention-age 30d --retention-bytes 50000000000\n  \
+        laneway topic create jobs --max-backlog-messages 100000 --retention-completed 1h")]
     Create(Create),
     /// List all topics
     #[command(after_help = "Examples:\n  laneway topic list\n  laneway topic list --json | jq -r '.[].name'")]
@@ -35,10 +37,22 @@ enum Action {
         /// Its name
         name: String,
     },
+    /// Show what retention has dropped of a topic, when and why, newest first
+    #[command(
+        after_help = "Examples:\n  laneway topic history orders\n  laneway topic history orders --limit 5 --json"
+    )]
+    History {
+        /// Its name
+        name: String,
+        /// At most this many
+        #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        limit: u32,
+    },
     /// Change settings of a topic, or add partitions
     #[command(after_help = "Examples:\n  laneway topic alter orders --partitions 16\n  \
         laneway topic alter audit --retention-age 30d --retention-bytes none\n  \
-        laneway topic alter clicks --delivery-times off")]
+        laneway topic alter clicks --delivery-times off\n  \
+        laneway topic alter jobs --max-backlog-messages none --group-expiry 30d")]
     Alter(Alter),
     /// Stop a topic: it takes no messages and delivers none until it is resumed
     #[command(after_help = "Example:\n  laneway topic pause orders")]
@@ -100,6 +114,21 @@ struct Create {
     /// Whether it is kept when messages were delivered and done [default: on]
     #[arg(long, value_name = "on|off", value_parser = BoolishValueParser::new())]
     delivery_times: Option<bool>,
+    /// Refuse publishes while the slowest counted group would be more messages behind [default: never]
+    #[arg(long, value_name = "N")]
+    max_backlog_messages: Option<u64>,
+    /// Refuse publishes while the slowest counted group would be more bytes behind [default: never]
+    #[arg(long, value_name = "BYTES")]
+    max_backlog_bytes: Option<u64>,
+    /// Refuse publishes while the topic would store more [default: never]
+    #[arg(long, value_name = "BYTES")]
+    max_stored_bytes: Option<u64>,
+    /// Drop segments this long after every group has committed past them, like 1h or 0s [default: keep]
+    #[arg(long, value_name = "GRACE")]
+    retention_completed: Option<humantime::Duration>,
+    /// Delete groups that nobody has used for so long, like 30d [default: keep]
+    #[arg(long, value_name = "DURATION")]
+    group_expiry: Option<humantime::Duration>,
 }
 
 #[derive(Debug, Args)]
@@ -120,10 +149,10 @@ struct Changes {
     #[arg(long, value_name = "BYTES")]
     payload_bytes_max: Option<u32>,
     /// Drop segments whose messages are all older, like 7d or 12h; none: keep for ever
-    #[arg(long, value_name = "DURATION|none", value_parser = retention_age)]
+    #[arg(long, value_name = "DURATION|none", value_parser = duration)]
     retention_age: Option<Retention>,
     /// Drop the oldest segments while the topic stores more; none: keep
-    #[arg(long, value_name = "BYTES|none", value_parser = retention_bytes)]
+    #[arg(long, value_name = "BYTES|none", value_parser = bound)]
     retention_bytes: Option<Retention>,
     /// How long a transaction id is remembered, like 1h
     #[arg(long, value_name = "DURATION")]
@@ -131,6 +160,21 @@ struct Changes {
     /// Whether it is kept when messages were delivered and done
     #[arg(long, value_name = "on|off", value_parser = BoolishValueParser::new())]
     delivery_times: Option<bool>,
+    /// Refuse publishes while the slowest counted group would be more messages behind; none: never
+    #[arg(long, value_name = "N|none", value_parser = bound)]
+    max_backlog_messages: Option<Retention>,
+    /// Refuse publishes while the slowest counted group would be more bytes behind; none: never
+    #[arg(long, value_name = "BYTES|none", value_parser = bound)]
+    max_backlog_bytes: Option<Retention>,
+    /// Refuse publishes while the topic would store more; none: never
+    #[arg(long, value_name = "BYTES|none", value_parser = bound)]
+    max_stored_bytes: Option<Retention>,
+    /// Drop segments this long after every group has committed past them, like 1h or 0s; none: keep
+    #[arg(long, value_name = "GRACE|none", value_parser = duration)]
+    retention_completed: Option<Retention>,
+    /// Delete groups that nobody has used for so long, like 30d; none: keep
+    #[arg(long, value_name = "DURATION|none", value_parser = duration)]
+    group_expiry: Option<Retention>,
 }
 
 impl Topic {
@@ -145,6 +189,10 @@ impl Topic {
             }
             Action::List => access.print(&list(&admin).await?, |topics| print_list(topics)),
             Action::Show { name } => access.print(&admin.show_topic(&name).await?, print_detail),
+            Action::History { name, limit } => {
+                let events = topic_capacity::history(&admin, &name, limit).await?;
+                access.print(&events, |events| topic_capacity::print_history(&name, events))
+            }
             Action::Alter(Alter { name, changes }) => {
                 access.print(&admin.alter_topic(&name, &changes.request()).await?, print_detail)
             }
@@ -179,27 +227,11 @@ impl Changes {
             retention_bytes: self.retention_bytes.unwrap_or_default(),
             dedup_window_ms: self.dedup_window.map(|window| window.as_millis() as u64),
             delivery_times: self.delivery_times,
-        }
-    }
-}
-
-/// `none`, or a duration.
-fn retention_age(text: &str) -> Result<Retention, String> {
-    match text {
-        "none" => Ok(Retention::None),
-        text => match text.parse::<humantime::Duration>() {
-            Ok(age) => Ok(Retention::Bound(age.as_millis() as u64)),
-            Err(error) => Err(error.to_string()),
-        },
-    }
-}
-
-/// `none`, or a number of bytes.
-fn retention_bytes(text: &str) -> Result<Retention, String> {
-    match text {
-        "none" => Ok(Retention::None),
-        text => {
-            text.parse().map(Retention::Bound).map_err(|error: std::num::ParseIntError| error.to_string())
+            max_backlog_messages: self.max_backlog_messages.unwrap_or_default(),
+            max_backlog_bytes: self.max_backlog_bytes.unwrap_or_default(),
+            max_stored_bytes: self.max_stored_bytes.unwrap_or_default(),
+            retention_completed_ms: self.retention_completed.unwrap_or_default(),
+            group_expiry_ms: self.group_expiry.unwrap_or_default(),
         }
     }
 }
@@ -215,6 +247,11 @@ impl Create {
             retention_bytes: self.retention_bytes,
             dedup_window_ms: self.dedup_window.map(|window| window.as_millis() as u64),
             delivery_times: self.delivery_times,
+            max_backlog_messages: self.max_backlog_messages,
+            max_backlog_bytes: self.max_backlog_bytes,
+            max_stored_bytes: self.max_stored_bytes,
+            retention_completed_ms: self.retention_completed.map(|grace| grace.as_millis() as u64),
+            group_expiry_ms: self.group_expiry.map(|expiry| expiry.as_millis() as u64),
         }
     }
 }
@@ -256,10 +293,9 @@ fn retention(topic: &TopicDescription) -> String {
         .retention_age_ms
         .map(|ms| humantime::format_duration(std::time::Duration::from_millis(ms)).to_string());
     let bytes = topic.retention_bytes.map(|bytes| format!("{bytes} bytes"));
-    match (age, bytes) {
-        (None, None) => "for ever".into(),
-        (age, bytes) => age.into_iter().chain(bytes).collect::<Vec<_>>().join(", "),
-    }
+    let completed = topic.retention_completed_ms.map(topic_capacity::until_completed);
+    let kept: Vec<String> = [age, bytes, completed].into_iter().flatten().collect();
+    if kept.is_empty() { "for ever".into() } else { kept.join(", ") }
 }
 
 fn print_detail(detail: &TopicDetail) {
@@ -270,6 +306,7 @@ fn print_detail(detail: &TopicDetail) {
         println!("  paused since {paused_at}: takes no messages and delivers none");
     }
     println!("  delivery times {}", if topic.delivery_times { "kept" } else { "not kept" });
+    topic_capacity::print_capacity(detail);
     let row = |partition: &PartitionDescription| {
         [
             partition.partition.to_string(),

@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 use super::Context;
 use super::groups::{group_name, page};
 use super::messages::stored;
-use super::openapi::{Common, Conflict, Malformed, NotFound, Unprocessable};
+use super::openapi::{Common, Conflict, Full, Malformed, NotFound, Unprocessable};
 use super::problem::{Failure, Path, Query, malformed};
 use super::topics::topic_name;
 use crate::broker::dead_letters::DeadLetterError;
@@ -31,6 +31,7 @@ impl From<DeadLetterError> for Failure {
                 Self::from(Problem::new(ErrorCode::UnknownDeadLetter, detail).with_field("id"))
             }
             DeadLetterError::TopicPaused { .. } => Self::from(Problem::new(ErrorCode::TopicPaused, detail)),
+            DeadLetterError::Publish(error) => error.into(),
             DeadLetterError::Topic(error) => error.into(),
             DeadLetterError::Store(error) => error.into(),
         }
@@ -107,7 +108,7 @@ pub(super) async fn show(
     operation_id = "replay_dead_letter",
     tag = "dead letters",
     params(("id" = Position, Path, description = "The number of the dead letter", example = 2)),
-    responses((status = 200, body = Replayed, description = "Where it stands now"), Malformed, NotFound, Conflict, Common)
+    responses((status = 200, body = Replayed, description = "Where it stands now"), Malformed, NotFound, Conflict, Full, Common)
 )]
 pub(super) async fn replay(
     State(context): State<Context>,

@@ -72,7 +72,7 @@ async fn run_topic(context: &Context, name: String, running: Running) -> Result<
     let name = topic_name(name)?;
     context.broker.run_topic(&name, running).await?;
     let (topic, partitions) = context.broker.topics.describe(&name).await?;
-    Ok(Json(topic_detail(&topic, &partitions)))
+    Ok(Json(topic_detail(context, &topic, &partitions).await?))
 }
 
 /// Pauses a group: nothing is delivered to it.

@@ -15,6 +15,7 @@
 //! Knows no SQL. Every answer that is not a success is `application/problem+json`.
 
 mod accept;
+mod capacity;
 mod dead_letters;
 mod exposition;
 mod groups;
@@ -91,6 +92,7 @@ fn described() -> (Router<Context>, utoipa::openapi::OpenApi) {
         .routes(routes!(openapi::document))
         .routes(routes!(topics::create, topics::list))
         .routes(routes!(topics::show, topics::alter, topics::delete))
+        .routes(routes!(capacity::history))
         .routes(routes!(groups::show, groups::alter, groups::delete))
         .routes(routes!(groups::seek))
         .routes(routes!(management::pause_topic))

@@ -107,6 +107,8 @@ refusals! {
     NotFound = 404;
     /// It exists already, is in use, or follows on nothing.
     Conflict = 409;
+    /// The topic holds as much as it may.
+    Full = 429;
     /// Retention was faster.
     Gone = 410;
     /// Of the right form, and against a rule.

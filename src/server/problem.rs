@@ -16,7 +16,7 @@ use crate::broker::schedules::ScheduleError;
 use crate::broker::search::SearchError;
 use crate::broker::topics::TopicError;
 use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_DISCARD_BYTES_MAX, HTTP_REQUEST_TIMEOUT};
-use crate::session::fault::Refusal;
+use crate::session::fault::{Fullness, Refusal};
 use crate::store::Error as StoreError;
 
 /// An error as HTTP carries it.
@@ -36,6 +36,9 @@ impl IntoResponse for Failure {
         response
             .headers_mut()
             .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(ms) = self.0.retry_after_ms {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1_000)));
+        }
         response
     }
 }
@@ -44,6 +47,11 @@ impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         let mut problem = Problem::new(refusal.code, refusal.detail);
         (problem.field, problem.start, problem.expected) = (refusal.field, refusal.start, refusal.expected);
+        if let Some(Fullness { depth, limit, retry_after_ms }) = refusal.fullness {
+            problem.depth = Some(depth);
+            problem.limit = Some(limit);
+            problem.retry_after_ms = Some(retry_after_ms);
+        }
         Self::from(problem)
     }
 }

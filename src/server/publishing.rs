@@ -1,15 +1,18 @@
 //! Publishing over HTTP: many messages at once, or one.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use laneway_client::message::{PublishMessage, PublishRequest, PublishResponse, PublishResult};
+use laneway_client::wire::bounds::PUBLISH_WAIT_MS_MAX;
 use laneway_client::{ErrorCode, NewMessage, Problem, TopicName};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::Context;
-use super::openapi::{Common, Conflict, Malformed, NotFound, Unprocessable};
+use super::openapi::{Common, Conflict, Full, Malformed, NotFound, Unprocessable};
 use super::problem::{Body, Failure, Path, Query, malformed};
 use super::topics::topic_name;
 use crate::broker::publish::{Addressed, Placed, PublishError, Published};
@@ -23,7 +26,7 @@ use crate::ids::ProducerId;
     tag = "messages",
     params(("topic" = TopicName, Path, description = "The name of the topic", example = "orders")),
     request_body = PublishRequest,
-    responses((status = 200, body = PublishResponse, description = "What became of each message, in their order"), Malformed, NotFound, Conflict, Unprocessable, Common)
+    responses((status = 200, body = PublishResponse, description = "What became of each message, in their order"), Malformed, NotFound, Conflict, Full, Unprocessable, Common)
 )]
 pub(super) async fn publish(
     State(context): State<Context>,
@@ -38,7 +41,8 @@ pub(super) async fn publish(
         .map(|(index, message)| draft(message, &format!("messages[{index}].")))
         .collect();
     let producer_id = request.producer_id.map(ProducerId);
-    let published = context.broker.publisher.publish(&topic, producer_id, drafts?).await?;
+    let wait = wait(request.wait_ms)?;
+    let published = context.broker.publisher.publish_patiently(&topic, producer_id, drafts?, wait).await?;
     // One partition, one fate: its error is the answer. Several: each message carries its own.
     if let [first, rest @ ..] = published.as_slice()
         && let Err(error) = &first.result
@@ -56,6 +60,21 @@ pub(super) struct OneQuery {
     /// A UUID of the producer's own making, for a message with a `sequence`.
     #[param(value_type = Uuid, required = false)]
     producer_id: Option<Uuid>,
+    /// How long it may wait for room in a topic that is full; without it, it is refused at once.
+    #[param(value_type = u64, required = false, maximum = 20000)]
+    wait_ms: Option<u64>,
+}
+
+/// How long a publish may wait.
+fn wait(wait_ms: Option<u64>) -> Result<Duration, Failure> {
+    match wait_ms.unwrap_or(0) {
+        wait_ms if wait_ms <= PUBLISH_WAIT_MS_MAX => Ok(Duration::from_millis(wait_ms)),
+        wait_ms => {
+            let detail =
+                format!("a publish waits for at most {PUBLISH_WAIT_MS_MAX} milliseconds, not {wait_ms}");
+            Err(malformed("wait_ms", detail))
+        }
+    }
 }
 
 /// Publishes one message.
@@ -74,6 +93,7 @@ pub(super) struct OneQuery {
         Malformed,
         NotFound,
         Conflict,
+        Full,
         Unprocessable,
         Common
     )
@@ -87,7 +107,8 @@ pub(super) async fn publish_one(
     let topic = topic_name(topic)?;
     let producer_id = query.producer_id.map(ProducerId);
     let drafts = vec![draft(message, "")?];
-    let published = context.broker.publisher.publish(&topic, producer_id, drafts).await.map_err(of_one)?;
+    let (wait, publisher) = (wait(query.wait_ms)?, &context.broker.publisher);
+    let published = publisher.publish_patiently(&topic, producer_id, drafts, wait).await.map_err(of_one)?;
     match published.into_iter().next() {
         Some(Published { result: Err(error), .. }) => Err(own(error.into())),
         Some(published) => Ok(Json(result(published))),

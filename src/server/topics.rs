@@ -10,9 +10,9 @@ use laneway_client::topic::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Context;
 use super::openapi::{Common, Conflict, Malformed, NotFound, Unprocessable};
 use super::problem::{Body, Failure, Path, Query, malformed};
+use super::{Context, capacity};
 use crate::broker::topics::TopicError;
 use crate::limits::TOPICS_PAGE_MAX;
 use crate::store::partitions::Partition;
@@ -33,7 +33,7 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Json<TopicDetail>), Failure> {
     let topic = context.broker.topics.create(&request).await?;
     let partitions = context.broker.store.partitions_describe(topic.topic_id).await?;
-    Ok((StatusCode::CREATED, Json(detail(&topic, &partitions))))
+    Ok((StatusCode::CREATED, Json(detail(&context, &topic, &partitions).await?)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -82,7 +82,7 @@ pub(super) async fn show(
 ) -> Result<Json<TopicDetail>, Failure> {
     let name = topic_name(name)?;
     let (topic, partitions) = context.broker.topics.describe(&name).await?;
-    Ok(Json(detail(&topic, &partitions)))
+    Ok(Json(detail(&context, &topic, &partitions).await?))
 }
 
 /// Changes settings of a topic and adds partitions: all of it, or nothing.
@@ -102,7 +102,7 @@ pub(super) async fn alter(
 ) -> Result<Json<TopicDetail>, Failure> {
     let topic = context.broker.topics.alter(&topic_name(name)?, &request).await?;
     let partitions = context.broker.store.partitions_describe(topic.topic_id).await?;
-    Ok(Json(detail(&topic, &partitions)))
+    Ok(Json(detail(&context, &topic, &partitions).await?))
 }
 
 /// Deletes a topic with everything in it.
@@ -137,12 +137,22 @@ fn description(topic: &Topic) -> TopicDescription {
         retention_bytes: topic.settings.retention_bytes,
         dedup_window_ms: topic.settings.dedup_window.as_millis() as u64,
         delivery_times: topic.settings.delivery_times,
+        max_backlog_messages: topic.settings.limits.backlog_messages,
+        max_backlog_bytes: topic.settings.limits.backlog_bytes,
+        max_stored_bytes: topic.settings.limits.stored_bytes,
+        retention_completed_ms: topic.settings.retention_completed.map(|grace| grace.as_millis() as u64),
+        group_expiry_ms: topic.settings.group_expiry.map(|expiry| expiry.as_millis() as u64),
         created_at: topic.created_at.to_string(),
         paused_at: topic.paused_at.map(|at| at.to_string()),
     }
 }
 
-pub(super) fn detail(topic: &Topic, partitions: &[Partition]) -> TopicDetail {
+pub(super) async fn detail(
+    context: &Context,
+    topic: &Topic,
+    partitions: &[Partition],
+) -> Result<TopicDetail, Failure> {
+    let depth = context.broker.depth(topic).await?;
     let partition = |partition: &Partition| PartitionDescription {
         partition: partition.number,
         start_offset: partition.start_offset.0,
@@ -150,5 +160,10 @@ pub(super) fn detail(topic: &Topic, partitions: &[Partition]) -> TopicDetail {
         stored_bytes: partition.stored_bytes,
         last_published_at: partition.last_published_at.map(|at| at.to_string()),
     };
-    TopicDetail { topic: description(topic), partition_details: partitions.iter().map(partition).collect() }
+    let partition_details = partitions.iter().map(partition).collect();
+    Ok(TopicDetail {
+        topic: description(topic),
+        partition_details,
+        depth: depth.map(|depth| capacity::depth(topic, &depth)),
+    })
 }

@@ -7,6 +7,7 @@ use laneway_client::ErrorCode;
 use laneway_client::wire::{ErrorFrame, Fault};
 
 use crate::broker::appender::AppendError;
+use crate::broker::capacity::TopicFull;
 use crate::broker::groups::lane::AckError;
 use crate::broker::groups::{StepRefused, SubscribeError};
 use crate::broker::message::InvalidMessage;
@@ -32,11 +33,21 @@ pub struct Refusal {
     pub start: Option<i64>,
     /// With `sequence_gap`: the sequence that must come next.
     pub expected: Option<i64>,
+    /// With `topic_full`: how full it is.
+    pub fullness: Option<Fullness>,
+}
+
+/// How full a topic is, as a client is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fullness {
+    pub depth: u64,
+    pub limit: u64,
+    pub retry_after_ms: u64,
 }
 
 impl Refusal {
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), field: None, start: None, expected: None }
+        Self { code, detail: detail.into(), field: None, start: None, expected: None, fullness: None }
     }
 
     pub fn with_field(mut self, field: impl Into<String>) -> Self {
@@ -51,6 +62,9 @@ impl Refusal {
             field: self.field,
             start: self.start,
             expected: self.expected,
+            depth: self.fullness.map(|fullness| fullness.depth),
+            limit: self.fullness.map(|fullness| fullness.limit),
+            retry_after_ms: self.fullness.map(|fullness| fullness.retry_after_ms),
             ..ErrorFrame::new(self.code, self.detail)
         }
     }
@@ -120,8 +134,18 @@ impl From<PublishError> for Refusal {
             PublishError::Sequence { index, .. } => {
                 Self::new(ErrorCode::InvalidMessage, detail).with_field(format!("messages[{index}].sequence"))
             }
+            PublishError::Full(full) => full.into(),
             PublishError::Topic(error) => error.into(),
         }
+    }
+}
+
+impl From<TopicFull> for Refusal {
+    fn from(full: TopicFull) -> Self {
+        let TopicFull { topic: _, limited: _, depth, limit, retry_after } = full;
+        let fullness = Fullness { depth, limit, retry_after_ms: retry_after.as_millis() as u64 };
+        let refusal = Self::new(ErrorCode::TopicFull, full.to_string()).with_field("topic");
+        Self { fullness: Some(fullness), ..refusal }
     }
 }
 

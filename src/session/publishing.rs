@@ -1,12 +1,14 @@
 //! The publishes of one session: handed to the appender in the order of their frames, answered as they are committed.
 //!
 //! Only looking a topic up may have to wait for the database; then the publishes behind it wait too, and nothing else does.
-//! Invariant: at most one publish is being submitted at a time, and it is the oldest.
+//! A publish that waits for room in a full topic stands aside with those behind it for the same topic; the others pass.
+//! Invariant: at most one publish per topic is being submitted at a time, and it is the oldest.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -17,12 +19,13 @@ use laneway_client::wire::{
 
 use super::fault::{Refusal, of_topic};
 use crate::broker::appender::{self, Receipt};
-use crate::broker::publish::{self, Addressed, PublishError, Publisher, Submitted};
+use crate::broker::publish::{self, Addressed, PublishError, Publisher, Submission, Submitted};
 use crate::broker::topics::TopicError;
 use crate::ids::ProducerId;
 use crate::limits::PUBLISHES_WAITING_BYTES_MAX;
 
-type Submitting = Pin<Box<dyn Future<Output = (u64, Result<Submitted, Refusal>)> + Send>>;
+type Submitting = Pin<Box<dyn Future<Output = (u64, Result<Submission, Refusal>)> + Send>>;
+type Resuming = Pin<Box<dyn Future<Output = (u64, Result<Submitted, Refusal>)> + Send>>;
 type Answering = Pin<Box<dyn Future<Output = BrokerFrame> + Send>>;
 
 /// What a message costs while it waits, beside its own bytes.
@@ -33,14 +36,26 @@ pub(super) struct Publishing {
     publisher: Arc<Publisher>,
     waiting: VecDeque<(Publish, usize)>,
     waiting_bytes: usize,
-    submitting: Option<Submitting>,
+    /// With its topic and bytes.
+    submitting: Option<(Submitting, String, usize)>,
+    /// One per topic that is full.
+    aside: Vec<Aside>,
     answering: FuturesUnordered<Answering>,
+}
+
+/// Publishes for a topic that is full.
+struct Aside {
+    topic: String,
+    /// The oldest, with its bytes.
+    first: (Resuming, usize),
+    /// Those behind it.
+    behind: VecDeque<(Publish, usize)>,
 }
 
 impl Publishing {
     pub fn new(publisher: Arc<Publisher>) -> Self {
         let (waiting, answering) = (VecDeque::new(), FuturesUnordered::new());
-        Self { publisher, waiting, waiting_bytes: 0, submitting: None, answering }
+        Self { publisher, waiting, waiting_bytes: 0, submitting: None, aside: Vec::new(), answering }
     }
 
     pub fn push(&mut self, publish: Publish) {
@@ -60,19 +75,26 @@ impl Publishing {
     }
 
     fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<BrokerFrame> {
-        while let Some(submitting) = self.next_submit() {
-            match submitting.as_mut().poll(context) {
-                Poll::Pending => break,
-                Poll::Ready((id, result)) => {
-                    self.submitting = None;
-                    match result {
-                        Ok(submitted) => self.answering.push(Box::pin(answered(id, submitted))),
-                        Err(refusal) => {
-                            let error = Box::new(refusal.into_frame(Some(id)));
-                            return Poll::Ready(BrokerFrame::Error(error));
-                        }
+        if let Poll::Ready(refused) = self.poll_aside(context) {
+            return Poll::Ready(refused);
+        }
+        while let Some((submitting, _, _)) = self.next_submit() {
+            let Poll::Ready((id, result)) = submitting.as_mut().poll(context) else { break };
+            let Some((_, topic, bytes)) = self.submitting.take() else { break };
+            match result {
+                Ok(Submission::Submitted(submitted)) => {
+                    self.answering.push(Box::pin(answered(id, submitted)))
+                }
+                Ok(Submission::Waits(waiting)) => {
+                    let resuming: Resuming =
+                        Box::pin(async move { (id, waiting.submitted().await.map_err(refusal)) });
+                    self.waiting_bytes += bytes;
+                    self.aside.push(Aside { topic, first: (resuming, bytes), behind: VecDeque::new() });
+                    if let Poll::Ready(refused) = self.poll_aside(context) {
+                        return Poll::Ready(refused);
                     }
                 }
+                Err(refusal) => return Poll::Ready(refused(id, refusal)),
             }
         }
         match self.answering.poll_next_unpin(context) {
@@ -81,30 +103,73 @@ impl Publishing {
         }
     }
 
-    fn next_submit(&mut self) -> Option<&mut Submitting> {
-        if self.submitting.is_none()
-            && let Some((publish, bytes)) = self.waiting.pop_front()
-        {
+    /// Goes on with what waits for room; ready with the first that is refused.
+    fn poll_aside(&mut self, context: &mut Context<'_>) -> Poll<BrokerFrame> {
+        let mut index = 0;
+        while let Some(aside) = self.aside.get_mut(index) {
+            let (resuming, bytes) = &mut aside.first;
+            let Poll::Ready((id, result)) = resuming.as_mut().poll(context) else {
+                index += 1;
+                continue;
+            };
+            self.waiting_bytes -= *bytes;
+            match aside.behind.pop_front() {
+                Some((publish, bytes)) => {
+                    aside.first = (Box::pin(submit_at_last(self.publisher.clone(), publish)), bytes);
+                }
+                None => drop(self.aside.swap_remove(index)),
+            }
+            match result {
+                Ok(submitted) => self.answering.push(Box::pin(answered(id, submitted))),
+                Err(refusal) => return Poll::Ready(refused(id, refusal)),
+            }
+        }
+        Poll::Pending
+    }
+
+    /// The oldest publish whose topic nothing waits for.
+    fn next_submit(&mut self) -> Option<&mut (Submitting, String, usize)> {
+        while self.submitting.is_none() {
+            let (publish, bytes) = self.waiting.pop_front()?;
+            if let Some(aside) = self.aside.iter_mut().find(|aside| aside.topic == publish.topic) {
+                aside.behind.push_back((publish, bytes));
+                continue;
+            }
             self.waiting_bytes -= bytes;
-            self.submitting = Some(Box::pin(submit(self.publisher.clone(), publish)));
+            let topic = publish.topic.clone();
+            self.submitting = Some((Box::pin(submit(self.publisher.clone(), publish)), topic, bytes));
         }
         self.submitting.as_mut()
     }
+}
+
+fn refused(id: u64, refusal: Refusal) -> BrokerFrame {
+    BrokerFrame::Error(Box::new(refusal.into_frame(Some(id))))
 }
 
 fn weight(message: &NewMessage) -> usize {
     message.payload.len() + message.key.as_ref().map_or(0, bytes::Bytes::len) + MESSAGE_OVERHEAD_BYTES
 }
 
-async fn submit(publisher: Arc<Publisher>, publish: Publish) -> (u64, Result<Submitted, Refusal>) {
+async fn submit(publisher: Arc<Publisher>, publish: Publish) -> (u64, Result<Submission, Refusal>) {
     let id = publish.id;
     let topic = match TopicName::new(publish.topic) {
         Ok(topic) => topic,
         Err(error) => return (id, Err(of_topic(TopicError::Name(error)))),
     };
     let drafts = publish.messages.into_iter().map(Addressed::from).collect();
-    let result = publisher.submit(&topic, publish.producer_id.map(ProducerId), drafts).await;
+    let wait = Duration::from_millis(publish.wait_ms.unwrap_or(0));
+    let result = publisher.submit_patiently(&topic, publish.producer_id.map(ProducerId), drafts, wait).await;
     (id, result.map_err(refusal))
+}
+
+/// As `submit`, and waits for room if there is none.
+async fn submit_at_last(publisher: Arc<Publisher>, publish: Publish) -> (u64, Result<Submitted, Refusal>) {
+    match submit(publisher, publish).await {
+        (id, Ok(Submission::Submitted(submitted))) => (id, Ok(submitted)),
+        (id, Ok(Submission::Waits(waiting))) => (id, waiting.submitted().await.map_err(refusal)),
+        (id, Err(refusal)) => (id, Err(refusal)),
+    }
 }
 
 pub(super) fn refusal(error: PublishError) -> Refusal {
@@ -115,6 +180,7 @@ pub(super) fn refusal(error: PublishError) -> Refusal {
         | PublishError::PartitionOutOfRange { .. }
         | PublishError::Cause { .. }
         | PublishError::Due { .. }
+        | PublishError::Full(_)
         | PublishError::Sequence { .. }) => error.into(),
     }
 }

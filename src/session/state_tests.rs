@@ -57,6 +57,7 @@ fn publish() -> Box<ClientFrame> {
         id: 4,
         topic: "orders".to_owned(),
         producer_id: None,
+        wait_ms: None,
         messages: Vec::new(),
     }))
 }

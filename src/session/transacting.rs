@@ -4,6 +4,8 @@
 //! What cannot be tried here may have been done elsewhere: a step that a group refuses is looked up before it is refused to the
 //! client, and "nothing happened" is only said when no earlier try of it can still come.
 
+use std::sync::Arc;
+
 use laneway_client::wire::{Ack, BrokerFrame, NewMessage, Placed, StepPublish, Transact, Transacted};
 use laneway_client::{Cause, TopicName, traceparent};
 use sha2::{Digest as _, Sha256};
@@ -14,6 +16,7 @@ use super::members::GroupMember;
 use super::publishing::refusal;
 use super::step_spans::Told;
 use crate::broker::Broker;
+use crate::broker::capacity::Admission;
 use crate::broker::groups::{GroupHandle, Reserved, StepRefused, Unreserved};
 use crate::broker::publish::Addressed;
 use crate::broker::steps::{Coming, Done, Step, StepAck, StepError, StepUnit};
@@ -100,8 +103,16 @@ async fn carry_out(
             return Err(refusal);
         }
     };
+    let room = match admit(broker, step_id, &topics, &counts, &units).await {
+        Ok(room) => room,
+        Err(refusal) => {
+            drop(coming);
+            undo(&acks);
+            return done_before(broker, step_id, &digest, &acks, refusal).await;
+        }
+    };
     let told = broker.spans.is_on().then(|| Told::new(broker, &acks, &units, &topics, &counts));
-    let answer = broker.steps.submit(Step { step_id, digest, acks, units }, coming)?;
+    let answer = broker.steps.submit(Step { step_id, digest, acks, units, room }, coming)?;
     let stopping = |_| StepError::OutcomeUnknown { reason: "the broker is stopping".into() };
     let result = answer.await.map_err(stopping).flatten();
     if result == Err(StepError::UnknownPartition) {
@@ -116,6 +127,58 @@ async fn carry_out(
         told.tell(&broker.spans, &done);
     }
     Ok(done)
+}
+
+/// Lets what a step publishes into its topics, all of it or nothing. A copy of a step that is under way needs no room of its own.
+async fn admit(
+    broker: &Broker,
+    step_id: StepId,
+    topics: &[String],
+    counts: &[usize],
+    units: &[StepUnit],
+) -> Result<Vec<Arc<Admission>>, Refusal> {
+    let (mut room, mut before) = (Vec::new(), 0);
+    if broker.steps.is_under_way(step_id) {
+        return Ok(room);
+    }
+    for (number, (topic, count)) in topics.iter().zip(counts).enumerate() {
+        let own = before..before + count;
+        before += count;
+        let first =
+            units.partition_point(|unit| unit.indexes.first().is_some_and(|index| *index < own.start));
+        let end = units.partition_point(|unit| unit.indexes.first().is_some_and(|index| *index < own.end));
+        let Ok(topic) = TopicName::new(topic.clone()) else { continue }; // it was routed by this name
+        let admitted = broker
+            .publisher
+            .admit(&topic, &units[first..end])
+            .await
+            .map_err(|error| refusal(error).with_field(format!("publishes[{number}].topic")));
+        room.extend(admitted?);
+    }
+    Ok(room)
+}
+
+/// A step for which there is no room: if it was done before, that is the answer.
+async fn done_before(
+    broker: &Broker,
+    step_id: StepId,
+    digest: &Digest,
+    acks: &[StepAck],
+    refusal: Refusal,
+) -> Result<Done, Refusal> {
+    let lanes: Vec<NamedLane> = acks.iter().map(held).collect();
+    match broker.steps.stand(step_id, &lanes).await {
+        Ok(Standing::Done(DoneStep { digest: known, placed })) => match known == digest {
+            true => Ok(Done { repeated: true, placed }),
+            false => Err(StepError::Mismatch.into()),
+        },
+        Ok(Standing::Never | Standing::Open) => Err(refusal),
+        Err(error) => Err(StepError::OutcomeUnknown { reason: error.to_string() }.into()),
+    }
+}
+
+fn held(ack: &StepAck) -> NamedLane {
+    NamedLane { group_id: ack.fence.group_id, partition_id: ack.fence.partition_id, epoch: ack.fence.epoch }
 }
 
 async fn answers(asked: Vec<Asked>) -> Answers {
@@ -164,12 +227,7 @@ async fn look_up(
         let partition_id = unreserved.partition_id?;
         Some(NamedLane { group_id: unreserved.group_id, partition_id, epoch: Epoch(*epoch) })
     });
-    let held = acks.iter().map(|ack| NamedLane {
-        group_id: ack.fence.group_id,
-        partition_id: ack.fence.partition_id,
-        epoch: ack.fence.epoch,
-    });
-    let lanes: Vec<NamedLane> = not_held.chain(held).collect();
+    let lanes: Vec<NamedLane> = not_held.chain(acks.iter().map(held)).collect();
     let unknown = |reason: String| Refusal::from(StepError::OutcomeUnknown { reason });
     match broker.steps.stand(step_id, &lanes).await {
         Ok(Standing::Done(DoneStep { digest: known, placed })) => match known == digest {

@@ -4,12 +4,14 @@
 //! everybody who serves the group listens to.
 
 use super::error::{Effect, Error};
-use super::groups::{FailurePolicy, FirstOffset, GROUPS_HINT, GROUPS_LOCK, LANES_ADD, MEMBERS_LIST};
+use super::groups::{
+    FailurePolicy, FirstOffset, GROUPS_HINT, GROUPS_LOCK, GroupCapacity, LANES_ADD, MEMBERS_LIST,
+};
 use super::query::query;
 use super::{Store, retry};
 use crate::ids::{Epoch, GroupId, Offset};
 
-query!(GROUPS_ALTER = "groups_alter"[INT8, INT8, INT4, INT8, FLOAT8, INT8, TEXT]);
+query!(GROUPS_ALTER = "groups_alter"[INT8, INT8, INT4, INT8, FLOAT8, INT8, TEXT, TEXT]);
 query!(GROUPS_CLOSE = "groups_close"[INT8]);
 query!(GROUPS_DELETE = "groups_delete"[INT8]);
 query!(LANES_CLOSE = "lanes_close"[INT8]);
@@ -25,6 +27,7 @@ pub struct GroupChanges {
     pub backoff_factor: Option<f64>,
     pub backoff_cap_ms: Option<u64>,
     pub on_failure: Option<FailurePolicy>,
+    pub capacity: Option<GroupCapacity>,
 }
 
 /// What becomes of a group that still has members when it is deleted.
@@ -63,11 +66,20 @@ impl Store {
         let (cap, attempts) =
             (ms(changes.backoff_cap_ms), changes.max_attempts.map(|attempts| attempts as i32));
         let on_failure = changes.on_failure.map(FailurePolicy::as_str);
+        let capacity = changes.capacity.map(GroupCapacity::as_str);
         retry::contended(retry::Policy::CONTENDED, || async {
             let mut connection = self.connection().await?;
             let transaction = connection.begin().await?;
-            let params: super::connection::Params<'_> =
-                &[&group_id.0, &deadline, &attempts, &base, &changes.backoff_factor, &cap, &on_failure];
+            let params: super::connection::Params<'_> = &[
+                &group_id.0,
+                &deadline,
+                &attempts,
+                &base,
+                &changes.backoff_factor,
+                &cap,
+                &on_failure,
+                &capacity,
+            ];
             if transaction.execute(&GROUPS_ALTER, params).await? == 0 {
                 transaction.rollback().await?;
                 return Ok(false);

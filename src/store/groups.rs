@@ -13,7 +13,7 @@ use super::{Store, retry};
 use crate::ids::{BrokerId, GroupId, Offset, PartitionId, SessionId, TopicId};
 use crate::limits::PULLERS_TTL;
 
-query!(GROUPS_CREATE = "groups_create"[INT8, TEXT, INT8, INT4, INT8, FLOAT8, INT8, TEXT, INT8_ARRAY, INT8_ARRAY]);
+query!(GROUPS_CREATE = "groups_create"[INT8, TEXT, INT8, INT4, INT8, FLOAT8, INT8, TEXT, INT8_ARRAY, INT8_ARRAY, TEXT]);
 query!(GROUPS_FIND = "groups_find"[INT8, TEXT]);
 query!(GROUPS_SETTINGS = "groups_settings"[INT8]);
 query!(GROUPS_LOCK = "groups_lock"[INT8]);
@@ -54,6 +54,28 @@ impl FailurePolicy {
     }
 }
 
+/// Whether what a group has not done counts against the limits of its topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupCapacity {
+    Counted,
+    Excluded,
+}
+
+impl GroupCapacity {
+    /// As the wire and the database write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            GroupCapacity::Counted => "counted",
+            GroupCapacity::Excluded => "excluded",
+        }
+    }
+
+    /// Reads what the database writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Counted, Self::Excluded].into_iter().find(|capacity| capacity.as_str() == text)
+    }
+}
+
 /// What belongs to a group, for all its members.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GroupSettings {
@@ -63,6 +85,7 @@ pub struct GroupSettings {
     pub backoff_factor: f64,
     pub backoff_cap: Duration,
     pub on_failure: FailurePolicy,
+    pub capacity: GroupCapacity,
 }
 
 /// A group as it is stored.
@@ -116,7 +139,7 @@ impl Store {
         let partition_ids: Vec<i64> = first_offsets.iter().map(|(partition_id, _)| partition_id.0).collect();
         let offsets: Vec<Option<i64>> =
             first_offsets.iter().map(|(_, offset)| offset.map(|offset| offset.0)).collect();
-        let on_failure = settings.on_failure.as_str();
+        let (on_failure, capacity) = (settings.on_failure.as_str(), settings.capacity.as_str());
         let connection = self.connection().await?;
         let params: super::connection::Params<'_> = &[
             &topic_id.0,
@@ -129,6 +152,7 @@ impl Store {
             &on_failure,
             &partition_ids,
             &offsets,
+            &capacity,
         ];
         let row = connection.query_opt(&GROUPS_CREATE, params, Effect::Possible).await?;
         Ok(row.map(|row| GroupId(row.get("group_id"))))
@@ -252,7 +276,7 @@ fn millis(duration: Duration) -> i64 {
 
 pub(super) fn group(row: &tokio_postgres::Row) -> Group {
     let ms = |name| Duration::from_millis(row.get::<_, i64>(name) as u64);
-    let on_failure: &str = row.get("on_failure");
+    let (on_failure, capacity): (&str, &str) = (row.get("on_failure"), row.get("capacity"));
     Group {
         group_id: GroupId(row.get("group_id")),
         settings: GroupSettings {
@@ -262,6 +286,7 @@ pub(super) fn group(row: &tokio_postgres::Row) -> Group {
             backoff_factor: row.get("backoff_factor"),
             backoff_cap: ms("backoff_cap_ms"),
             on_failure: FailurePolicy::parse(on_failure).expect("the database knows the same policies"),
+            capacity: GroupCapacity::parse(capacity).expect("the database knows the same words"),
         },
     }
 }

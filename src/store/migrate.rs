@@ -60,6 +60,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     8 "0008_create_steps",
     9 "0009_create_traces",
     10 "0010_create_schedules",
+    11 "0011_create_capacity",
     12 "0012_create_pops",
     13 "0013_create_management",
 ];

@@ -13,6 +13,9 @@
 //! | `examine` | what `laneway doctor` looks at |
 //! | `overview`, `group_changes` | what operators look at, and what they change about groups |
 //! | `segments`, `retention`, `upkeep` | the tables that hold messages, from their making to their dropping |
+//! | `retention_history` | what retention has dropped, when and why |
+//! | `group_expiry` | groups that nobody uses, until they are gone |
+//! | `capacity` | how much a topic holds, and how far its groups are behind |
 //! | `deleted` | what a deleted topic leaves, until nothing is left |
 //! | `trace_cuts` | the tables of the trace index, likewise |
 //! | `times` | when messages were delivered and done, and which attempts have failed |
@@ -24,6 +27,7 @@
 //! Invariant: a caller can always tell `nothing happened` from `outcome unknown`; see [`Error`].
 
 pub mod brokers;
+pub mod capacity;
 pub mod config;
 pub mod connection;
 pub mod dead_letters;
@@ -33,6 +37,7 @@ pub mod error;
 pub mod examine;
 pub mod flush;
 pub mod group_changes;
+mod group_expiry;
 pub mod groups;
 pub mod lanes;
 pub mod listen;
@@ -46,6 +51,7 @@ mod pool_use;
 pub mod pops;
 mod query;
 pub mod retention;
+pub mod retention_history;
 pub mod retry;
 pub mod schedules;
 pub mod segments;

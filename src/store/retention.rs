@@ -1,4 +1,5 @@
-//! Retention: dropping whole segments by age and by bytes, at a cost that does not depend on how much they hold.
+//! Retention: dropping whole segments by age, by bytes, and once every group is past them, at a cost that does not depend on
+//! how much they hold.
 //!
 //! Order: the new start is committed, then the table is detached, then dropped. Each step is a transaction of its own and
 //! is found again in the catalogue after a crash, by whichever broker looks next. The open segment of a quiet partition is
@@ -7,16 +8,19 @@
 use super::connection::Transaction;
 use super::error::{Effect, Error};
 use super::flush::PARTITIONS_LOCK_WAITING;
-use super::query::{Query, query, template};
+use super::query::{query, template};
+use super::retention_history::{DropReason, RETENTION_EVENTS_RECORD};
 use super::{Connection, Store, retry};
 use crate::ids::{Offset, PartitionId, SegmentId};
 
 query!(TRACE_LINKS_TRIM = "trace_links_trim"[INT8, INT8]);
 query!(SEGMENTS_EXPIRED = "segments_expired"[]);
 query!(SEGMENTS_RETIRE = "segments_retire"[INT8, INT8]);
-query!(SEGMENTS_CUT = "segments_cut"[INT8, INT8]);
 query!(SEGMENTS_EMPTIED = "segments_emptied"[]);
 query!(SEGMENTS_CUT_EMPTIED = "segments_cut_emptied"[INT8, INT8]);
+query!(SEGMENTS_CUT = "segments_cut"[INT8, INT8, TEXT]);
+query!(SEGMENTS_COMPLETE = "segments_complete"[]);
+query!(SEGMENTS_COMPLETED = "segments_completed"[INT8, INT8]);
 query!(SEGMENTS_LEAVING = "segments_leaving"[]);
 query!(SEGMENTS_DETACHED = "segments_detached"[INT8]);
 query!(SEGMENTS_FORGET = "segments_forget"[INT8]);
@@ -30,6 +34,7 @@ pub struct Expired {
     pub segment_id: SegmentId,
     pub partition_id: PartitionId,
     pub kind: ExpiredKind,
+    pub reason: DropReason,
 }
 
 /// How it has to be let go.
@@ -37,7 +42,7 @@ pub struct Expired {
 pub enum ExpiredKind {
     /// Full: nobody writes to it.
     Sealed,
-    /// The one that takes messages, though none has come for the whole retention age.
+    /// The one that takes messages, though none has come for the whole retention age, or since all were done.
     Open,
     /// The one that takes messages, of which everything was purged.
     Emptied,
@@ -59,13 +64,14 @@ pub enum LeavingStep {
 }
 
 impl Connection {
-    /// What age and bytes let go, oldest first within each partition.
+    /// What age, bytes and completion let go, oldest first within each partition.
     pub async fn segments_expired(&self) -> Result<Vec<Expired>, Error> {
         let rows = self.query(&SEGMENTS_EXPIRED, &[], Effect::None).await?;
         let expired = |row: &tokio_postgres::Row| Expired {
             segment_id: SegmentId(row.get("segment_id")),
             partition_id: PartitionId(row.get("partition_id")),
             kind: if row.get("sealed") { ExpiredKind::Sealed } else { ExpiredKind::Open },
+            reason: DropReason::parse(row.get("reason")).expect("the query knows the same reasons"),
         };
         Ok(rows.iter().map(expired).collect())
     }
@@ -77,6 +83,7 @@ impl Connection {
             segment_id: SegmentId(row.get("segment_id")),
             partition_id: PartitionId(row.get("partition_id")),
             kind: ExpiredKind::Emptied,
+            reason: DropReason::Purged,
         };
         Ok(rows.iter().map(emptied).collect())
     }
@@ -85,8 +92,7 @@ impl Connection {
     pub async fn segments_retire(&mut self, expired: Expired) -> Result<Option<Offset>, Error> {
         let start = match expired.kind {
             ExpiredKind::Sealed => self.retire_sealed(expired).await?,
-            ExpiredKind::Open => self.retire_open(&SEGMENTS_CUT, expired).await?,
-            ExpiredKind::Emptied => self.retire_open(&SEGMENTS_CUT_EMPTIED, expired).await?,
+            ExpiredKind::Open | ExpiredKind::Emptied => self.retire_open(expired).await?,
         };
         if let Some(start) = start {
             self.execute(&HEADS_TRIM, &[&expired.partition_id.0, &start.0]).await?;
@@ -97,18 +103,14 @@ impl Connection {
 
     async fn retire_sealed(&mut self, expired: Expired) -> Result<Option<Offset>, Error> {
         let transaction = self.begin().await?;
-        let start = move_start(&transaction, &SEGMENTS_RETIRE, expired).await?;
+        let start = move_start(&transaction, expired).await?;
         transaction.commit().await?;
         Ok(start)
     }
 
-    async fn retire_open(
-        &mut self,
-        query: &'static Query,
-        expired: Expired,
-    ) -> Result<Option<Offset>, Error> {
+    async fn retire_open(&mut self, expired: Expired) -> Result<Option<Offset>, Error> {
         let transaction = self.begin().await?;
-        let start = move_start(&transaction, query, expired).await?;
+        let start = move_start(&transaction, expired).await?;
         if start.is_some() {
             transaction.run(&SEGMENT_DETACH, &integers(expired.partition_id, expired.segment_id)).await?;
         }
@@ -141,16 +143,34 @@ impl Connection {
     }
 }
 
-/// Order: the lock in a statement of its own, so that the next one sees everything that was published before it.
-async fn move_start(
-    transaction: &Transaction<'_>,
-    query: &'static Query,
-    expired: Expired,
-) -> Result<Option<Offset>, Error> {
-    transaction.query(&PARTITIONS_LOCK_WAITING, &[&vec![expired.partition_id.0]], Effect::None).await?;
-    let params: super::connection::Params<'_> = &[&expired.partition_id.0, &expired.segment_id.0];
-    let row = transaction.query_opt(query, params, Effect::Possible).await?;
-    Ok(row.map(|row| Offset(row.get("start_offset"))))
+/// Order: the lock in a statement of its own, so that the next ones see everything that was published before it.
+async fn move_start(transaction: &Transaction<'_>, expired: Expired) -> Result<Option<Offset>, Error> {
+    let Expired { partition_id, segment_id, kind, reason } = expired;
+    transaction.query(&PARTITIONS_LOCK_WAITING, &[&vec![partition_id.0]], Effect::None).await?;
+    let place: super::connection::Params<'_> = &[&partition_id.0, &segment_id.0];
+    if reason == DropReason::Completed
+        && transaction.query_opt(&SEGMENTS_COMPLETED, place, Effect::None).await?.is_none()
+    {
+        return Ok(None); // a group has come or moved back, or a message was published
+    }
+    let reason = reason.as_str();
+    let row = match kind {
+        ExpiredKind::Sealed => transaction.query_opt(&SEGMENTS_RETIRE, place, Effect::Possible).await?,
+        ExpiredKind::Open => {
+            let params: super::connection::Params<'_> = &[&partition_id.0, &segment_id.0, &reason];
+            transaction.query_opt(&SEGMENTS_CUT, params, Effect::Possible).await?
+        }
+        // Its purge has moved the start, and stands in the history.
+        ExpiredKind::Emptied => {
+            let row = transaction.query_opt(&SEGMENTS_CUT_EMPTIED, place, Effect::Possible).await?;
+            return Ok(row.map(|row| Offset(row.get("start_offset"))));
+        }
+    };
+    let Some(row) = row else { return Ok(None) };
+    let (start, from, bytes): (i64, i64, i64) =
+        (row.get("start_offset"), row.get("from_offset"), row.get("bytes"));
+    transaction.execute(&RETENTION_EVENTS_RECORD, &[&partition_id.0, &reason, &from, &start, &bytes]).await?;
+    Ok(Some(Offset(start)))
 }
 
 fn integers(partition_id: PartitionId, segment_id: SegmentId) -> [(&'static str, i64); 2] {
@@ -162,6 +182,10 @@ impl Store {
     /// Returns how many segments were retired. What somebody keeps locked is left for the next pass.
     pub async fn retention_pass(&self) -> Result<usize, Error> {
         let mut retired = 0;
+        let marked = retry::contended(retry::Policy::CONTENDED, || async {
+            self.upkeep_connection().await?.execute(&SEGMENTS_COMPLETE, &[]).await
+        });
+        or_later(marked.await)?;
         // A list of its own: in the head of the loop its connection would be held for as long as the loop runs.
         let mut all_expired = self.upkeep_connection().await?.segments_expired().await?;
         all_expired.extend(self.upkeep_connection().await?.segments_emptied().await?);
@@ -171,7 +195,8 @@ impl Store {
             });
             if let Some(start) = or_later(start.await)?.flatten() {
                 retired += 1;
-                tracing::info!(partition = %expired.partition_id, start_offset = %start, "segment retired");
+                let reason = expired.reason.as_str();
+                tracing::info!(partition = %expired.partition_id, start_offset = %start, reason, "segment retired");
             }
         }
         self.segments_let_go().await?;

@@ -12,17 +12,22 @@ use super::query::query;
 use super::{Store, retry};
 use crate::ids::{PartitionId, TopicId};
 
-query!(TOPICS_CREATE = "topics_create"[TEXT, INT4, INT4, INT4, INT8, INT8, INT8, BOOL]);
+query!(TOPICS_CREATE = "topics_create"[
+    TEXT, INT4, INT4, INT4, INT8, INT8, INT8, BOOL, INT8, INT8, INT8, INT8, INT8
+]);
 query!(TOPICS_LIST = "topics_list"[TEXT, INT8]);
 query!(TOPICS_FIND = "topics_find"[TEXT]);
 query!(TOPICS_LOCK = "topics_lock"[INT8]);
 query!(TOPICS_GROW = "topics_grow"[INT8, INT4]);
-query!(TOPICS_ALTER = "topics_alter"[INT8, INT4, INT8, INT8, INT8, BOOL]);
+query!(TOPICS_ALTER = "topics_alter"[INT8, INT4, INT8, INT8, INT8, BOOL, INT8, INT8, INT8, INT8, INT8]);
 query!(TOPICS_LOCK_GROUPS = "topics_lock_groups"[INT8]);
 query!(TOPICS_LOCK_LANES = "topics_lock_lanes"[INT8]);
 query!(TOPICS_DROP_GROUPS = "topics_drop_groups"[INT8]);
 query!(TOPICS_LOCK_PARTITIONS = "topics_lock_partitions"[INT8]);
 query!(TOPICS_DELETE = "topics_delete"[INT8]);
+
+/// How `topics_alter` is told that there is no retention of what is completed any more.
+const TAKEN_AWAY: i64 = -1;
 
 /// What a topic is told when it is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +44,29 @@ pub struct TopicSettings {
     pub dedup_window: Duration,
     /// Whether it is kept when messages were delivered and done.
     pub delivery_times: bool,
+    /// What it may hold before publishes are refused.
+    pub limits: TopicLimits,
+    /// How long after every group has committed past a segment it may be dropped; `None` keeps it.
+    pub retention_completed: Option<Duration>,
+    /// How long a group may be unused before it is deleted; `None` keeps it.
+    pub group_expiry: Option<Duration>,
+}
+
+/// What a topic may hold before publishes are refused; `None`: no bound.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TopicLimits {
+    /// Messages by which its slowest counted group may be behind.
+    pub backlog_messages: Option<u64>,
+    /// Bytes of them.
+    pub backlog_bytes: Option<u64>,
+    /// Bytes that it may store.
+    pub stored_bytes: Option<u64>,
+}
+
+impl TopicLimits {
+    pub fn is_unlimited(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Default for TopicSettings {
@@ -51,6 +79,9 @@ impl Default for TopicSettings {
             retention_bytes: None,
             dedup_window: DEDUP_WINDOW_DEFAULT,
             delivery_times: true,
+            limits: TopicLimits::default(),
+            retention_completed: None,
+            group_expiry: None,
         }
     }
 }
@@ -76,7 +107,7 @@ pub enum Created {
     Exists,
 }
 
-/// New settings of a topic; what is absent stays as it is, and a retention of 0 is taken away.
+/// New settings of a topic; what is absent stays as it is, and a retention, limit or expiry of 0 is taken away.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TopicChanges {
     /// It may only grow.
@@ -86,6 +117,12 @@ pub struct TopicChanges {
     pub retention_bytes: Option<u64>,
     pub dedup_window_ms: Option<u64>,
     pub delivery_times: Option<bool>,
+    pub max_backlog_messages: Option<u64>,
+    pub max_backlog_bytes: Option<u64>,
+    pub max_stored_bytes: Option<u64>,
+    /// `Some(None)`: it is taken away; a grace of 0 is one.
+    pub retention_completed_ms: Option<Option<u64>>,
+    pub group_expiry_ms: Option<u64>,
 }
 
 /// Whether a topic was changed.
@@ -123,6 +160,11 @@ impl Store {
         let retention_age_ms = settings.retention_age.map(millis);
         let retention_bytes = settings.retention_bytes.map(|bytes| bytes as i64);
         let dedup_window_ms = millis(settings.dedup_window);
+        let bigint = |value: Option<u64>| value.map(|value| i64::try_from(value).unwrap_or(i64::MAX));
+        let TopicLimits { backlog_messages, backlog_bytes, stored_bytes } = settings.limits;
+        let limits = [backlog_messages, backlog_bytes, stored_bytes].map(bigint);
+        let (completed_ms, expiry_ms) =
+            (settings.retention_completed.map(millis), settings.group_expiry.map(millis));
         let row = retry::contended(retry::Policy::CONTENDED, || async {
             let connection = self.connection().await?;
             connection
@@ -137,6 +179,11 @@ impl Store {
                         &retention_bytes,
                         &dedup_window_ms,
                         &settings.delivery_times,
+                        &limits[0],
+                        &limits[1],
+                        &limits[2],
+                        &completed_ms,
+                        &expiry_ms,
                     ],
                     Effect::Possible,
                 )
@@ -170,6 +217,10 @@ impl Store {
         let (age, bytes) = (bigint(changes.retention_age_ms), bigint(changes.retention_bytes));
         let (window, payload) =
             (bigint(changes.dedup_window_ms), changes.payload_bytes_max.map(|bytes| bytes as i32));
+        let limits = [changes.max_backlog_messages, changes.max_backlog_bytes, changes.max_stored_bytes];
+        let [backlog_messages, backlog_bytes, stored_bytes] = limits.map(bigint);
+        let completed = changes.retention_completed_ms.map(|grace| bigint(grace).unwrap_or(TAKEN_AWAY));
+        let expiry = bigint(changes.group_expiry_ms);
         let wanted = changes.partitions.unwrap_or(0);
         retry::contended(retry::Policy::CONTENDED, || async {
             let mut connection = self.connection().await?;
@@ -185,8 +236,19 @@ impl Store {
                 transaction.rollback().await?;
                 return Ok(Altered::Shrinks { partitions });
             }
-            let params: super::connection::Params<'_> =
-                &[&topic_id.0, &payload, &age, &bytes, &window, &changes.delivery_times];
+            let params: super::connection::Params<'_> = &[
+                &topic_id.0,
+                &payload,
+                &age,
+                &bytes,
+                &window,
+                &changes.delivery_times,
+                &backlog_messages,
+                &backlog_bytes,
+                &stored_bytes,
+                &completed,
+                &expiry,
+            ];
             transaction.execute(&TOPICS_ALTER, params).await?;
             transaction.commit().await?;
             Ok(Altered::Done)
@@ -240,6 +302,8 @@ fn millis(duration: Duration) -> i64 {
 }
 
 fn topic(row: &Row) -> Topic {
+    let ms = |name| row.get::<_, Option<i64>>(name).map(|ms| Duration::from_millis(ms as u64));
+    let count = |name| row.get::<_, Option<i64>>(name).map(|count| count as u64);
     let partitions: Option<Vec<i64>> = row.get("partition_ids");
     Topic {
         topic_id: TopicId(row.get("topic_id")),
@@ -247,12 +311,17 @@ fn topic(row: &Row) -> Topic {
         settings: TopicSettings {
             payload_bytes_max: row.get::<_, i32>("payload_bytes_max") as u32,
             segment_messages: row.get::<_, i32>("segment_messages") as u32,
-            retention_age: row
-                .get::<_, Option<i64>>("retention_age_ms")
-                .map(|ms| Duration::from_millis(ms as u64)),
-            retention_bytes: row.get::<_, Option<i64>>("retention_bytes").map(|bytes| bytes as u64),
+            retention_age: ms("retention_age_ms"),
+            retention_bytes: count("retention_bytes"),
             dedup_window: Duration::from_millis(row.get::<_, i64>("dedup_window_ms") as u64),
             delivery_times: row.get("delivery_times"),
+            limits: TopicLimits {
+                backlog_messages: count("max_backlog_messages"),
+                backlog_bytes: count("max_backlog_bytes"),
+                stored_bytes: count("max_stored_bytes"),
+            },
+            retention_completed: ms("retention_completed_ms"),
+            group_expiry: ms("group_expiry_ms"),
         },
         partitions: partitions.unwrap_or_default().into_iter().map(PartitionId).collect(),
         created_at: row.get("created_at"),

@@ -1,4 +1,5 @@
-//! Looks for segments that age or bytes let go, takes those on their way out a step further, and sweeps deleted topics.
+//! Looks for segments that age, bytes or completion let go, takes those on their way out a step further, deletes groups that
+//! nobody uses, and sweeps deleted topics.
 
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +16,12 @@ pub async fn run(store: Store, stop: CancellationToken) {
             Some(Ok(0)) | None => {}
             Some(Ok(retired)) => tracing::info!(retired, "retention pass"),
             Some(Err(error)) => tracing::warn!(%error, "retention pass failed; the next one goes on"),
+        }
+        if let Some(Err(error)) = stop.run_until_cancelled(store.groups_expire()).await {
+            tracing::warn!(%error, "groups that nobody uses stay for now");
+        }
+        if let Some(Err(error)) = stop.run_until_cancelled(store.retention_history_expire()).await {
+            tracing::warn!(%error, "old history of retention stays for now");
         }
         if let Some(Err(error)) = stop.run_until_cancelled(store.topics_sweep()).await {
             tracing::warn!(%error, "sweep of deleted topics failed; the next round goes on");

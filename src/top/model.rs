@@ -295,6 +295,7 @@ mod tests {
             backoff_factor: 1.0,
             backoff_cap_ms: 1,
             on_failure: OnFailure::Skip,
+            capacity: laneway_client::wire::GroupCapacity::Counted,
         };
         let (topic, group, created_at) = ("orders".into(), name.into(), String::new());
         GroupDescription { topic, group, members: 1, lag_messages, settings, created_at, paused_at: None }

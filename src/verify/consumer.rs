@@ -229,6 +229,7 @@ impl Consumer {
                 backoff_factor: Some(1.0),
                 backoff_cap_ms: Some(5),
                 on_failure: None,
+                capacity: None,
             }),
         })
     }

@@ -188,6 +188,7 @@ impl Producer {
             id,
             topic: TOPIC.into(),
             producer_id: Some(self.producer_id),
+            wait_ms: None,
             messages,
         })
     }
@@ -206,7 +207,7 @@ impl Producer {
         let mut messages: Vec<NewMessage> = values.iter().map(|value| message(*value)).collect();
         messages[2].partition = Some(PARTITIONS);
         self.broken.insert(id, values);
-        ClientFrame::Publish(Publish { id, topic: TOPIC.into(), producer_id: None, messages })
+        ClientFrame::Publish(Publish { id, topic: TOPIC.into(), producer_id: None, wait_ms: None, messages })
     }
 
     fn id(&mut self) -> u64 {

@@ -165,6 +165,7 @@ impl Peer {
             backoff_factor: 2.0,
             backoff_cap_ms: 60_000,
             on_failure: OnFailure::DeadLetter,
+            capacity: laneway_client::wire::GroupCapacity::Counted,
         };
         self.send(BrokerFrame::Subscribed(Subscribed {
             id,

@@ -9,6 +9,7 @@
 //! | `steps` | acks and publishes that happen together, through lost connections and lost lanes |
 //! | `step_frames` | what a client says about a step, and when |
 //! | `pipelines` | `run_pipeline`, through failing messages and brokers that are killed |
+//! | `capacity` | topics that are full: messages that wait, or come back |
 //! | `partitions` | topics with fewer or more partitions than the client believes |
 //! | `secure` | `wss://`, with an authority of the test's own |
 //! | `acks` | acks that were lost or not answered, and closing in an outage |
@@ -25,6 +26,7 @@ mod fake;
 mod wire;
 
 mod acks;
+mod capacity;
 mod endings;
 mod partitions;
 mod pipelines;

@@ -54,7 +54,13 @@ fn named(prefix: &str, numbers: std::ops::Range<usize>) -> Vec<String> {
 async fn try_publish(socket: &mut Socket, texts: &[String]) -> Result<Vec<i64>, (ErrorCode, Class)> {
     let messages = texts.iter().map(|one| NewMessage { partition: Some(0), ..text(one.as_str()) }).collect();
     let id = socket.id();
-    let publish = laneway_client::wire::Publish { id, topic: "orders".into(), producer_id: None, messages };
+    let publish = laneway_client::wire::Publish {
+        id,
+        topic: "orders".into(),
+        producer_id: None,
+        wait_ms: None,
+        messages,
+    };
     socket.send(ClientFrame::Publish(publish)).await;
     socket
         .wait_for(|frame| match frame {

@@ -60,7 +60,8 @@ impl Producer {
 
     fn frame(&mut self, messages: usize) -> Bytes {
         let messages = (0..messages).map(|_| self.message()).collect();
-        let publish = Publish { id: 1, topic: TOPIC.into(), producer_id: Some(self.id), messages };
+        let publish =
+            Publish { id: 1, topic: TOPIC.into(), producer_id: Some(self.id), wait_ms: None, messages };
         Subprotocol::MessagePack.encode_client(&ClientFrame::Publish(publish)).into()
     }
 

@@ -213,8 +213,14 @@ impl Socket {
     /// Publishes and waits for the answer, which must not be an error.
     pub async fn publish(&mut self, topic: &str, messages: Vec<NewMessage>) -> Published {
         let id = self.id();
-        self.send(ClientFrame::Publish(Publish { id, topic: topic.into(), producer_id: None, messages }))
-            .await;
+        self.send(ClientFrame::Publish(Publish {
+            id,
+            topic: topic.into(),
+            producer_id: None,
+            wait_ms: None,
+            messages,
+        }))
+        .await;
         self.wait_for(|frame| match frame {
             BrokerFrame::Published(published) if published.id == id => Some(published.clone()),
             BrokerFrame::Error(error) if error.id == Some(id) => panic!("{error:?}"),

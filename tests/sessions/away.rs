@@ -19,7 +19,13 @@ async fn publish(socket: &mut Socket, word: &str) -> Result<i64, (ErrorCode, Cla
     let id = socket.id();
     let messages = vec![message(word)];
     socket
-        .send(ClientFrame::Publish(Publish { id, topic: "orders".into(), producer_id: None, messages }))
+        .send(ClientFrame::Publish(Publish {
+            id,
+            topic: "orders".into(),
+            producer_id: None,
+            wait_ms: None,
+            messages,
+        }))
         .await;
     socket
         .wait_for(|frame| match frame {

@@ -386,7 +386,7 @@ async fn publishes_beyond_those_in_flight_are_refused_and_the_others_are_stored(
         hold.execute("SELECT FROM laneway.partition FOR NO KEY UPDATE", &[]).await.unwrap();
         for id in 0..most + 3 {
             let messages = vec![text(format!("{id}"))];
-            let publish = Publish { id, topic: "orders".into(), producer_id: None, messages };
+            let publish = Publish { id, topic: "orders".into(), producer_id: None, wait_ms: None, messages };
             socket.send(ClientFrame::Publish(publish)).await;
         }
         for id in most..most + 3 {
@@ -447,6 +447,7 @@ async fn a_publish_that_breaks_a_rule_is_refused_as_a_whole_with_the_message_at_
                     id,
                     topic: "orders".into(),
                     producer_id: None,
+                    wait_ms: None,
                     messages,
                 }))
                 .await;
@@ -456,7 +457,8 @@ async fn a_publish_that_breaks_a_rule_is_refused_as_a_whole_with_the_message_at_
         }
         for topic in ["nowhere", "no where"] {
             let id = socket.id();
-            let publish = Publish { id, topic: topic.into(), producer_id: None, messages: vec![good()] };
+            let publish =
+                Publish { id, topic: topic.into(), producer_id: None, wait_ms: None, messages: vec![good()] };
             socket.send(ClientFrame::Publish(publish)).await;
             let error = socket.error().await;
             assert!(matches!(error.code, E::UnknownTopic | E::InvalidTopicName), "{error:?}");

@@ -57,7 +57,7 @@ async fn produce(addresses: &[&str], seed: u64) {
         };
         let publish = |id: u64, messages: Vec<NewMessage>| {
             let (topic, producer_id) = ("orders".to_owned(), Some(producer_id));
-            ClientFrame::Publish(Publish { id, topic, producer_id, messages })
+            ClientFrame::Publish(Publish { id, topic, producer_id, wait_ms: None, messages })
         };
         let mut stands = true;
         for (id, messages) in &unanswered {

@@ -218,7 +218,13 @@ async fn a_draining_broker_finishes_what_is_under_way_refuses_what_is_new_and_sa
         let early = socket.id();
         let publish = |id, word: &str| {
             let messages = vec![text(word)];
-            ClientFrame::Publish(Publish { id, topic: "orders".into(), producer_id: None, messages })
+            ClientFrame::Publish(Publish {
+                id,
+                topic: "orders".into(),
+                producer_id: None,
+                wait_ms: None,
+                messages,
+            })
         };
         socket.send(publish(early, "early")).await;
         wait::until("the publish to wait for its lock", async || {

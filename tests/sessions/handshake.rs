@@ -57,7 +57,13 @@ async fn the_first_frame_is_hello_and_any_other_one_is_out_of_turn() {
     let credit = CreditGrant { messages: 1, bytes: 1 };
     let messages = vec![text("too early")];
     let early = [
-        ClientFrame::Publish(Publish { id: 7, topic: "orders".into(), producer_id: None, messages }),
+        ClientFrame::Publish(Publish {
+            id: 7,
+            topic: "orders".into(),
+            producer_id: None,
+            wait_ms: None,
+            messages,
+        }),
         ClientFrame::Subscribe(Subscribe { id: 7, ..subscribe("g", "orders") }),
         ClientFrame::Tail(Tail {
             id: 7,
@@ -214,7 +220,13 @@ async fn a_frame_of_the_largest_size_is_read_and_a_larger_one_closes_the_connect
     make_topic(&server.address, "orders", 1).await;
     let publish = |bytes: usize| {
         let messages = vec![text("x".repeat(bytes))];
-        ClientFrame::Publish(Publish { id: 7, topic: "orders".into(), producer_id: None, messages })
+        ClientFrame::Publish(Publish {
+            id: 7,
+            topic: "orders".into(),
+            producer_id: None,
+            wait_ms: None,
+            messages,
+        })
     };
     for subprotocol in BOTH {
         let mut witness = Witness::new(&server.address, subprotocol).await;
@@ -264,7 +276,7 @@ async fn welcome_answers_hello_and_its_limits_are_true() {
         let published = socket.publish("orders", many(limits.publish_messages_max)).await;
         assert_eq!(published.units[0].positions.len(), limits.publish_messages_max as usize);
         let (id, messages) = (socket.id(), many(limits.publish_messages_max + 1));
-        let publish = Publish { id, topic: "orders".into(), producer_id: None, messages };
+        let publish = Publish { id, topic: "orders".into(), producer_id: None, wait_ms: None, messages };
         socket.send(ClientFrame::Publish(publish)).await;
         let error = socket.error().await;
         assert_eq!((error.id, error.code), (Some(id), ErrorCode::TooLarge));

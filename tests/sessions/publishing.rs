@@ -36,7 +36,8 @@ fn numbered(partition: u32, sequence: i64) -> NewMessage {
 
 async fn publish_as(socket: &mut Socket, producer_id: Uuid, messages: Vec<NewMessage>) -> Published {
     let id = socket.id();
-    let publish = Publish { id, topic: "orders".into(), producer_id: Some(producer_id), messages };
+    let publish =
+        Publish { id, topic: "orders".into(), producer_id: Some(producer_id), wait_ms: None, messages };
     socket.send(ClientFrame::Publish(publish)).await;
     socket
         .wait_for(|frame| match frame {
@@ -254,7 +255,13 @@ async fn thirty_two_publishes_in_flight_are_answered_once_each_and_stored_in_the
         let mut socket = Socket::connect(&server.address, subprotocol).await;
         for id in 0..32u32 {
             let messages = (0..5).map(|place| to(id % 2, format!("{turn}-{}", id * 5 + place))).collect();
-            let publish = Publish { id: u64::from(id), topic: "orders".into(), producer_id: None, messages };
+            let publish = Publish {
+                id: u64::from(id),
+                topic: "orders".into(),
+                producer_id: None,
+                wait_ms: None,
+                messages,
+            };
             socket.send(ClientFrame::Publish(publish)).await;
         }
         let mut offsets: BTreeMap<u64, i64> = BTreeMap::new();

@@ -38,7 +38,13 @@ async fn publish(socket: &mut Socket, numbers: std::ops::Range<usize>) {
             .collect();
         let id = socket.id();
         socket
-            .send(ClientFrame::Publish(Publish { id, topic: "orders".into(), producer_id: None, messages }))
+            .send(ClientFrame::Publish(Publish {
+                id,
+                topic: "orders".into(),
+                producer_id: None,
+                wait_ms: None,
+                messages,
+            }))
             .await;
         in_flight += 1;
         while in_flight >= 4 {

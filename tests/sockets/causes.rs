@@ -33,7 +33,15 @@ fn with_parent(parent: &str) -> NewMessage {
 async fn refused(socket: &mut Socket, topic: &str, message: NewMessage) -> ErrorFrame {
     let id = socket.id();
     let messages = vec![message];
-    socket.send(ClientFrame::Publish(Publish { id, topic: topic.into(), producer_id: None, messages })).await;
+    socket
+        .send(ClientFrame::Publish(Publish {
+            id,
+            topic: topic.into(),
+            producer_id: None,
+            wait_ms: None,
+            messages,
+        }))
+        .await;
     socket
         .wait_for(|frame| match frame {
             BrokerFrame::Error(error) if error.id == Some(id) => Some((**error).clone()),

@@ -13,6 +13,7 @@
 //! | `poison` | crashes of brokers, dead letters that cannot be written |
 //! | `pops` | consumers without a connection |
 //! | `hops` | trace ids and causes, bit for bit |
+//! | `capacity` | topics that are full: refused, waiting, told |
 //! | `causes` | causes, links and traceparents: carried, believed, refused |
 //! | `traces` | the tree of a trace, and what groups have made of it |
 //! | `watches` | traces told as they happen |
@@ -35,6 +36,7 @@
 mod harness;
 
 mod acks;
+mod capacity;
 mod causes;
 mod clocks;
 mod commits;
@@ -50,8 +52,8 @@ mod management;
 mod members;
 mod metrics;
 mod poison;
-mod schedules;
 mod pops;
+mod schedules;
 mod searches;
 #[cfg(feature = "otlp")]
 mod spans;

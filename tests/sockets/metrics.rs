@@ -93,6 +93,7 @@ async fn stalls_deadlines_and_refusals_are_counted() {
         id,
         topic: "orders".into(),
         producer_id: Some(uuid::Uuid::new_v4()),
+        wait_ms: None,
         messages: vec![numbered],
     };
     consumer.send(laneway_client::wire::ClientFrame::Publish(publish)).await;

@@ -46,7 +46,15 @@ async fn try_publish(
 ) -> Result<Published, laneway_client::wire::ErrorFrame> {
     use laneway_client::wire::BrokerFrame;
     let id = socket.id();
-    socket.send(ClientFrame::Publish(Publish { id, topic: "orders".into(), producer_id, messages })).await;
+    socket
+        .send(ClientFrame::Publish(Publish {
+            id,
+            topic: "orders".into(),
+            producer_id,
+            messages,
+            wait_ms: None,
+        }))
+        .await;
     socket
         .wait_for(|frame| match frame {
             BrokerFrame::Published(published) if published.id == id => Some(Ok(published.clone())),

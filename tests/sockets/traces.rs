@@ -131,8 +131,13 @@ async fn links_are_seen_from_both_sides() {
     for links in [vec![old; 17], vec![Uuid::nil()]] {
         let id = socket.id();
         let messages = vec![NewMessage { links, ..text("m") }];
-        let publish =
-            laneway_client::wire::Publish { id, topic: "orders".into(), producer_id: None, messages };
+        let publish = laneway_client::wire::Publish {
+            id,
+            topic: "orders".into(),
+            producer_id: None,
+            wait_ms: None,
+            messages,
+        };
         socket.send(ClientFrame::Publish(publish)).await;
         let error = socket.error().await;
         assert_eq!(

@@ -6,6 +6,8 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod capacity;
+mod completed;
 mod delivery_times;
 mod heads;
 mod hostile;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use url::Url;
 
+use crate::capacity::RetentionHistory;
 use crate::dead_letter::{DeadLetter, DeadLetterList, DeadLetterQuery, Replayed};
 use crate::group_api::{BrokerList, GroupDetail, GroupList, GroupQuery, LaneList, LaneQuery, Seek, Sought};
 use crate::message::{PublishMessage, PublishResult, StoredMessage};
@@ -154,6 +155,22 @@ impl Admin {
     /// Changes settings of a topic, or adds partitions.
     pub async fn alter_topic(&self, name: &str, changes: &AlterTopic) -> Result<TopicDetail, AdminError> {
         self.answer(self.http.patch(self.url(&["v1", "topics", name])).json(changes)).await
+    }
+
+    /// One page of what retention has dropped of a topic, newest first; `before`: only what is older than this event.
+    pub async fn show_retention(
+        &self,
+        name: &str,
+        before: Option<i64>,
+        limit: Option<u32>,
+    ) -> Result<RetentionHistory, AdminError> {
+        let mut url = self.url(&["v1", "topics", name, "retention"]);
+        for (key, value) in [("before", before), ("limit", limit.map(i64::from))] {
+            if let Some(value) = value {
+                url.query_pairs_mut().append_pair(key, &value.to_string());
+            }
+        }
+        self.answer(self.http.get(url)).await
     }
 
     /// One page of groups.

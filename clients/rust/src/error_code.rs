@@ -133,6 +133,8 @@ error_codes! {
     TooManyPublishes = "too_many_publishes", Retry, 429;
     /// An operator has paused the topic: it takes messages again once it is resumed.
     TopicPaused = "topic_paused", Retry, 409;
+    /// The topic holds as much as its limits allow; `depth`, `limit` and `retry_after_ms` say more.
+    TopicFull = "topic_full", Retry, 429;
     /// The broker has as many connections as it may.
     TooManyConnections = "too_many_connections", Retry, 503;
     /// The broker is draining and takes nothing new; another one does.

@@ -142,6 +142,7 @@
 //! The broker depends on this crate for the types, never the other way round.
 
 pub mod admin;
+pub mod capacity;
 pub mod client;
 pub mod dead_letter;
 pub mod error_code;

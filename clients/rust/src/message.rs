@@ -177,6 +177,10 @@ pub struct PublishRequest {
     /// A UUID of the producer's own making. With it, every message carries a `sequence`, and a retry is one copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub producer_id: Option<Uuid>,
+    /// How long it may wait for room in a topic that is full; absent: it is refused at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 20000))]
+    pub wait_ms: Option<u64>,
     /// Messages that share a partition are stored all or none, in this order.
     #[cfg_attr(feature = "openapi", schema(min_items = 1))]
     pub messages: Vec<PublishMessage>,

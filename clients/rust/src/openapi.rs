@@ -13,7 +13,7 @@ use crate::group::GroupName;
 use crate::management::Purge;
 use crate::name::NAME_CHARS_MAX;
 use crate::topic::{TOPIC_PARTITIONS_MAX, TopicName};
-use crate::wire::{OnFailure, Start};
+use crate::wire::{GroupCapacity, OnFailure, Start};
 
 /// An offset, an epoch or a count of bytes: never negative.
 #[derive(Debug)]
@@ -66,6 +66,17 @@ pub struct StoredBytes;
 /// Milliseconds until a message is appended: up to ten years.
 #[derive(Debug)]
 pub struct DelayMs;
+/// Messages or bytes that a topic may hold before publishes are refused.
+#[derive(Debug)]
+pub struct TopicLimit;
+
+/// Milliseconds before completed segments go: up to a year.
+#[derive(Debug)]
+pub struct GraceMs;
+
+/// Milliseconds that a group may be unused: a second to ten years.
+#[derive(Debug)]
+pub struct ExpiryMs;
 
 macro_rules! schemas {
     ($($name:ident => $schema:expr;)*) => {$(
@@ -85,6 +96,9 @@ schemas! {
     DelayMs => integer(0, 10 * 365 * 24 * 3_600 * 1_000);
     AgeMs => integer(1, 100 * 365 * 24 * 3_600 * 1_000);
     StoredBytes => integer(1, 1 << 53);
+    TopicLimit => integer(1, 1 << 53);
+    GraceMs => integer(0, 365 * 24 * 3_600 * 1_000);
+    ExpiryMs => integer(1_000, 10 * 365 * 24 * 3_600 * 1_000);
     Moment => text().format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).build();
     Json => ObjectBuilder::new().schema_type(SchemaType::AnyValue).build();
     TraceText => text().pattern(Some(TRACE_PATTERN)).build();
@@ -117,7 +131,9 @@ schemas! {
                 .required("partition")
                 .additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(false)))
                 .build(),
-        )
+        );
+    GroupCapacity => text()
+        .enum_values(Some([GroupCapacity::Counted, GroupCapacity::Excluded].map(GroupCapacity::as_str)))
         .build();
     Start => OneOfBuilder::new()
         .item(text().enum_values(Some(["earliest", "latest"])).build())

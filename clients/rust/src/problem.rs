@@ -34,6 +34,15 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Position>))]
     pub expected: Option<i64>,
+    /// With `topic_full`: how much there is already of what is limited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u64>,
+    /// With `topic_full`: how much there may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// With class `retry`: how long to wait at least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
 }
 
 impl Problem {
@@ -49,6 +58,9 @@ impl Problem {
             field: None,
             start: None,
             expected: None,
+            depth: None,
+            limit: None,
+            retry_after_ms: None,
         }
     }
 

@@ -113,6 +113,26 @@ pub struct CreateTopic {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(default = true))]
     pub delivery_times: Option<bool>,
+    /// Publishes are refused while the slowest counted group would be more messages behind; absent: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::TopicLimit>))]
+    pub max_backlog_messages: Option<u64>,
+    /// Publishes are refused while the slowest counted group would be more bytes behind; absent: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::TopicLimit>))]
+    pub max_backlog_bytes: Option<u64>,
+    /// Publishes are refused while the topic would store more bytes; absent: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::TopicLimit>))]
+    pub max_stored_bytes: Option<u64>,
+    /// Segments are dropped this long after every group has committed past them; absent: kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::GraceMs>))]
+    pub retention_completed_ms: Option<u64>,
+    /// A group that nobody has used for so long is deleted; absent: kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::ExpiryMs>))]
+    pub group_expiry_ms: Option<u64>,
 }
 
 fn default_partitions() -> u32 {
@@ -131,6 +151,11 @@ impl CreateTopic {
             retention_bytes: None,
             dedup_window_ms: None,
             delivery_times: None,
+            max_backlog_messages: None,
+            max_backlog_bytes: None,
+            max_stored_bytes: None,
+            retention_completed_ms: None,
+            group_expiry_ms: None,
         }
     }
 }
@@ -163,9 +188,29 @@ pub struct AlterTopic {
     /// Whether it is kept when messages were delivered and done. Members that are at work follow within seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_times: Option<bool>,
+    /// Publishes are refused while the slowest counted group would be more messages behind; `null`: never.
+    #[serde(default, skip_serializing_if = "Retention::is_left")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::TopicLimit>))]
+    pub max_backlog_messages: Retention,
+    /// Publishes are refused while the slowest counted group would be more bytes behind; `null`: never.
+    #[serde(default, skip_serializing_if = "Retention::is_left")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::TopicLimit>))]
+    pub max_backlog_bytes: Retention,
+    /// Publishes are refused while the topic would store more bytes; `null`: never.
+    #[serde(default, skip_serializing_if = "Retention::is_left")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::TopicLimit>))]
+    pub max_stored_bytes: Retention,
+    /// Segments are dropped this long after every group has committed past them; `null`: kept.
+    #[serde(default, skip_serializing_if = "Retention::is_left")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::GraceMs>))]
+    pub retention_completed_ms: Retention,
+    /// A group that nobody has used for so long is deleted; `null`: kept.
+    #[serde(default, skip_serializing_if = "Retention::is_left")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::ExpiryMs>))]
+    pub group_expiry_ms: Retention,
 }
 
-/// What becomes of a bound on what a topic keeps. On the wire: absent, `null` or a number.
+/// What becomes of a bound on what a topic keeps or takes. On the wire: absent, `null` or a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Retention {
     /// It stays as it is.
@@ -222,6 +267,21 @@ pub struct TopicDescription {
     pub dedup_window_ms: u64,
     /// Whether it is kept when messages were delivered and done.
     pub delivery_times: bool,
+    /// Messages by which its slowest counted group may be behind before publishes are refused, if that is bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_backlog_messages: Option<u64>,
+    /// Bytes by which its slowest counted group may be behind, if that is bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_backlog_bytes: Option<u64>,
+    /// Bytes that it may store before publishes are refused, if that is bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_stored_bytes: Option<u64>,
+    /// How long after every group has committed past a segment it is dropped, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention_completed_ms: Option<u64>,
+    /// How long a group may be unused before it is deleted, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_expiry_ms: Option<u64>,
     /// When it was made, on the database clock (RFC 3339).
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Moment))]
     pub created_at: String,
@@ -251,6 +311,9 @@ pub struct TopicDetail {
     pub topic: TopicDescription,
     /// In the order of their numbers.
     pub partition_details: Vec<PartitionDescription>,
+    /// How full it is; only of a topic that has limits or drops what is completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<crate::capacity::TopicDepth>,
 }
 
 /// Where a partition starts and ends.

@@ -100,6 +100,7 @@ impl Producer {
             id: self.next_id,
             topic: self.topic.clone(),
             producer_id: Some(self.producer_id),
+            wait_ms: None,
             messages,
         };
         encoded(&ClientFrame::Publish(publish))

@@ -70,7 +70,8 @@ pub(super) fn encoded(frame: &ClientFrame) -> Message {
 
 /// A publish of one message that numbers nothing.
 pub(super) fn single(id: u64, topic: &str, message: NewMessage) -> Message {
-    let publish = Publish { id, topic: topic.to_owned(), producer_id: None, messages: vec![message] };
+    let publish =
+        Publish { id, topic: topic.to_owned(), producer_id: None, wait_ms: None, messages: vec![message] };
     encoded(&ClientFrame::Publish(publish))
 }
 

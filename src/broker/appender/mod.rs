@@ -41,6 +41,7 @@ use unit::Pending;
 pub use unit::{Duplicate, ProducerRun, Receipt, Unit};
 
 use crate::broker::announce::Announcer;
+use crate::broker::capacity::Admission;
 use crate::broker::metrics::Metrics;
 use crate::ids::{PartitionId, Sequence};
 use crate::limits::{APPENDER_BYTES_MAX, APPENDER_MESSAGES_MAX, APPENDER_UNITS_MAX};
@@ -119,6 +120,8 @@ struct Budget {
 struct Share {
     _messages: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,
+    /// Its share of a topic with limits, together with the other units of its publish.
+    _room: Option<Arc<Admission>>,
 }
 
 impl Budget {
@@ -129,7 +132,7 @@ impl Budget {
         }
     }
 
-    fn take(&self, unit: &Unit) -> Result<Share, AppendError> {
+    fn take(&self, unit: &Unit, room: Option<Arc<Admission>>) -> Result<Share, AppendError> {
         let (messages, bytes) = (unit.messages.len(), unit.bytes());
         if messages > APPENDER_MESSAGES_MAX || bytes > APPENDER_BYTES_MAX {
             return Err(AppendError::TooLarge);
@@ -137,7 +140,8 @@ impl Budget {
         let take = |semaphore: &Arc<Semaphore>, amount: usize| {
             semaphore.clone().try_acquire_many_owned(amount as u32).map_err(|_| AppendError::Overloaded)
         };
-        Ok(Share { _messages: take(&self.messages, messages)?, _bytes: take(&self.bytes, bytes)? })
+        let (_messages, _bytes) = (take(&self.messages, messages)?, take(&self.bytes, bytes)?);
+        Ok(Share { _messages, _bytes, _room: room })
     }
 }
 
@@ -201,7 +205,16 @@ impl AppenderHandle {
 
     /// Hands a unit in. Units of one partition are written in the order in which they are submitted.
     pub fn submit(&self, unit: Unit) -> Result<oneshot::Receiver<AppendResult>, AppendError> {
-        let share = self.budget.take(&unit)?;
+        self.submit_admitted(unit, None)
+    }
+
+    /// As [`submit`](Self::submit), for a topic with limits: what was let in is counted until the unit is answered.
+    pub fn submit_admitted(
+        &self,
+        unit: Unit,
+        room: Option<Arc<Admission>>,
+    ) -> Result<oneshot::Receiver<AppendResult>, AppendError> {
+        let share = self.budget.take(&unit, room)?;
         let inbox = &self.inboxes[self.task_of(unit.partition_id)];
         let (reply, answer) = oneshot::channel();
         inbox.try_send(Request::Unit(Pending::new(unit, reply, share))).map_err(|error| match error {

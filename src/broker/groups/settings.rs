@@ -5,7 +5,7 @@ use std::time::Duration;
 use laneway_client::wire::{self, OnFailure, WantedSettings};
 
 use crate::limits::{ACK_DEADLINE_MAX, ACK_DEADLINE_MIN, ATTEMPTS_MAX, BACKOFF_FACTOR_MAX, BACKOFF_MAX};
-use crate::store::groups::{FailurePolicy, GroupSettings};
+use crate::store::groups::{FailurePolicy, GroupCapacity, GroupSettings};
 
 /// A setting outside its range.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -33,6 +33,7 @@ pub fn defaults() -> GroupSettings {
         backoff_factor: 2.0,
         backoff_cap: Duration::from_secs(60),
         on_failure: FailurePolicy::DeadLetter,
+        capacity: GroupCapacity::Counted,
     }
 }
 
@@ -80,7 +81,16 @@ pub fn checked(request: &WantedSettings) -> Result<GroupSettings, InvalidSetting
         backoff_factor,
         backoff_cap: ms("backoff_cap_ms", request.backoff_cap_ms, defaults.backoff_cap, zero, BACKOFF_MAX)?,
         on_failure,
+        capacity: request.capacity.map_or(defaults.capacity, capacity),
     })
+}
+
+/// As the store writes it.
+pub fn capacity(wanted: wire::GroupCapacity) -> GroupCapacity {
+    match wanted {
+        wire::GroupCapacity::Counted => GroupCapacity::Counted,
+        wire::GroupCapacity::Excluded => GroupCapacity::Excluded,
+    }
 }
 
 /// Whether a subscriber agrees; what it leaves out, it agrees with.
@@ -91,7 +101,8 @@ pub fn agree(group: &GroupSettings, request: &WantedSettings) -> Result<(), Mism
     differs("backoff_base_ms", has.backoff_base_ms, request.backoff_base_ms)?;
     differs("backoff_factor", has.backoff_factor, request.backoff_factor)?;
     differs("backoff_cap_ms", has.backoff_cap_ms, request.backoff_cap_ms)?;
-    differs("on_failure", has.on_failure.as_str(), request.on_failure.map(OnFailure::as_str))
+    differs("on_failure", has.on_failure.as_str(), request.on_failure.map(OnFailure::as_str))?;
+    differs("capacity", has.capacity.as_str(), request.capacity.map(wire::GroupCapacity::as_str))
 }
 
 fn differs<T: PartialEq + ToString>(field: &'static str, has: T, asks: Option<T>) -> Result<(), Mismatch> {
@@ -114,6 +125,10 @@ pub fn described(settings: &GroupSettings) -> wire::GroupSettings {
             FailurePolicy::DeadLetter => OnFailure::DeadLetter,
             FailurePolicy::Block => OnFailure::Block,
             FailurePolicy::Skip => OnFailure::Skip,
+        },
+        capacity: match settings.capacity {
+            GroupCapacity::Counted => wire::GroupCapacity::Counted,
+            GroupCapacity::Excluded => wire::GroupCapacity::Excluded,
         },
     }
 }

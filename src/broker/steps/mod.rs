@@ -17,16 +17,19 @@ mod plan;
 mod tables;
 mod task;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use pending::{Pending, Share};
 
 use super::announce::Announcer;
+use super::capacity::Admission;
 use super::groups::GroupHandle;
 use super::message::NewMessage;
 use super::metrics::Metrics;
@@ -69,6 +72,8 @@ pub struct Step {
     /// At least one.
     pub acks: Vec<StepAck>,
     pub units: Vec<StepUnit>,
+    /// What was let into topics with limits, counted until the step is answered.
+    pub room: Vec<Arc<Admission>>,
 }
 
 impl Step {
@@ -125,7 +130,32 @@ pub struct StepsHandle {
     messages: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     coming: Arc<AtomicUsize>,
+    under_way: Arc<Mutex<HashMap<StepId, usize>>>,
     store: Store,
+}
+
+/// A step that is with the task: a copy of it that comes again gets its answer.
+#[derive(Debug)]
+struct UnderWay {
+    step_id: StepId,
+    steps: Arc<Mutex<HashMap<StepId, usize>>>,
+}
+
+impl UnderWay {
+    fn new(step_id: StepId, steps: &Arc<Mutex<HashMap<StepId, usize>>>) -> Self {
+        *steps.lock().entry(step_id).or_default() += 1;
+        Self { step_id, steps: steps.clone() }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut steps = self.steps.lock();
+        match steps.get_mut(&self.step_id) {
+            Some(copies) if *copies > 1 => *copies -= 1,
+            Some(_) | None => drop(steps.remove(&self.step_id)),
+        }
+    }
 }
 
 /// A step that is on its way in: the task may wait a moment for it, so that it need not go alone.
@@ -146,6 +176,7 @@ pub fn start(store: &Store, announcer: &Announcer, metrics: &Arc<Metrics>) -> (S
         messages: Arc::new(Semaphore::new(APPENDER_MESSAGES_MAX)),
         bytes: Arc::new(Semaphore::new(APPENDER_BYTES_MAX)),
         coming: Arc::default(),
+        under_way: Arc::default(),
         store: store.clone(),
     };
     let inbox = task::Inbox { requests, coming: handle.coming.clone() };
@@ -192,7 +223,13 @@ impl StepsHandle {
         let take = |semaphore: &Arc<Semaphore>, amount: usize| {
             semaphore.clone().try_acquire_many_owned(amount as u32).map_err(|_| StepError::Overloaded)
         };
-        Ok(Share { _messages: take(&self.messages, messages)?, _bytes: take(&self.bytes, bytes)? })
+        let (_messages, _bytes) = (take(&self.messages, messages)?, take(&self.bytes, bytes)?);
+        Ok(Share { _messages, _bytes, _under_way: UnderWay::new(step.step_id, &self.under_way) })
+    }
+
+    /// Whether a copy of a step is with the task, and may still be written.
+    pub fn is_under_way(&self, step_id: StepId) -> bool {
+        self.under_way.lock().contains_key(&step_id)
     }
 
     /// How a step stands that cannot be tried here, because a lane that it names is not held here.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::{Done, Step, StepAck, StepError, StepResult};
+use super::{Done, Step, StepAck, StepError, StepResult, UnderWay};
 use crate::ids::{Offset, PartitionId, StepId};
 use crate::store::steps::{DoneStep, Placed};
 
@@ -14,6 +14,7 @@ use crate::store::steps::{DoneStep, Placed};
 pub(super) struct Share {
     pub _messages: OwnedSemaphorePermit,
     pub _bytes: OwnedSemaphorePermit,
+    pub _under_way: UnderWay,
 }
 
 /// A step that waits for its answer.

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use laneway_client::capacity::OnFull;
 use laneway_client::client::Pending;
 use laneway_client::{Client, NewMessage, Options};
 use parking_lot::Mutex;
@@ -73,6 +74,9 @@ pub(super) struct Publish {
     /// Append the messages at this time, such as 2026-12-24T18:00:00Z
     #[arg(long, value_name = "TIME")]
     at: Option<jiff::Timestamp>,
+    /// What to do while the topic is full: wait, or fail at once
+    #[arg(long, value_name = "wait|fail", default_value = "wait", value_parser = on_full)]
+    on_full: OnFull,
     /// The whole input is one message
     #[arg(long)]
     whole: bool,
@@ -127,6 +131,7 @@ impl Publish {
             publish_messages_max: MESSAGES_MAX,
             publish_bytes_max: BYTES_MAX,
             publish_timeout: PUBLISH_TIMEOUT,
+            on_full: self.on_full,
             close_timeout: Duration::from_secs(1), // every receipt has been waited for
             ..Options::default()
         };
@@ -277,6 +282,14 @@ fn trace(text: &str) -> Result<Uuid, String> {
     match Uuid::parse_str(text) {
         Ok(id) if !id.is_nil() => Ok(id),
         Ok(_) | Err(_) => Err("it is a UUID or 32 hexadecimal digits, not all of them 0".to_owned()),
+    }
+}
+
+fn on_full(text: &str) -> Result<OnFull, String> {
+    match text {
+        "wait" => Ok(OnFull::Wait),
+        "fail" => Ok(OnFull::Fail),
+        _ => Err("say wait or fail".into()),
     }
 }
 

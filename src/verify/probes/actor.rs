@@ -89,8 +89,14 @@ impl Actor {
         messages: Vec<NewMessage>,
     ) -> Result<Option<Published>, String> {
         let id = self.id();
-        self.say(&ClientFrame::Publish(Publish { id, topic: topic.into(), producer_id: None, messages }))
-            .await?;
+        self.say(&ClientFrame::Publish(Publish {
+            id,
+            topic: topic.into(),
+            producer_id: None,
+            wait_ms: None,
+            messages,
+        }))
+        .await?;
         self.hear("an answer to a publish", PATIENCE, |frame| match frame {
             BrokerFrame::Published(published) if published.id == id => {
                 let is_stored = published.units.iter().all(|unit| unit.error.is_none());

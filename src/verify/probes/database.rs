@@ -51,7 +51,9 @@ async fn rate(stage: &Stage) -> Result<f64, String> {
             next += 1;
             let messages = numbered(partition, 0..RATE_FRAME_MESSAGES);
             let topic = RATE_TOPIC.to_owned();
-            producer.say(&ClientFrame::Publish(Publish { id, topic, producer_id: None, messages })).await?;
+            producer
+                .say(&ClientFrame::Publish(Publish { id, topic, producer_id: None, wait_ms: None, messages }))
+                .await?;
             in_flight.push_back(id);
         }
         producer

@@ -78,7 +78,7 @@ pub(super) fn check(
 
 fn check_frame(message: &NewMessage, limits: &Limits, subprotocol: Subprotocol) -> Result<(), Error> {
     let messages = vec![message.clone()];
-    let alone = Publish { id: 0, topic: String::new(), producer_id: None, messages };
+    let alone = Publish { id: 0, topic: String::new(), producer_id: None, wait_ms: None, messages };
     let bytes = subprotocol.encode_client(&ClientFrame::Publish(alone)).len() + ENVELOPE_BYTES;
     match bytes as u64 > limits.frame_bytes_max {
         false => Ok(()),

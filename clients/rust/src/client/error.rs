@@ -63,6 +63,19 @@ pub struct Refusal {
     pub detail: String,
     /// The member at fault, if it is known.
     pub field: Option<String>,
+    /// With `topic_full`: how full the topic is.
+    pub fullness: Option<Fullness>,
+}
+
+/// How full a topic is that takes nothing more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fullness {
+    /// How much there is of what is limited.
+    pub depth: u64,
+    /// How much there may be.
+    pub limit: u64,
+    /// When it is worth to try again.
+    pub retry_after: std::time::Duration,
 }
 
 impl Error {
@@ -94,7 +107,8 @@ impl Error {
 
     pub(crate) fn refused(code: ErrorCode, detail: impl Into<String>, field: Option<&str>) -> Self {
         let field = field.map(str::to_owned);
-        Self::Refused(Box::new(Refusal { code, class: code.class(), detail: detail.into(), field }))
+        let (class, detail) = (code.class(), detail.into());
+        Self::Refused(Box::new(Refusal { code, class, detail, field, fullness: None }))
     }
 }
 
@@ -105,6 +119,11 @@ impl From<&ErrorFrame> for Error {
             class: error.class,
             detail: error.detail.clone(),
             field: error.field.clone(),
+            fullness: error.depth.zip(error.limit).map(|(depth, limit)| Fullness {
+                depth,
+                limit,
+                retry_after: std::time::Duration::from_millis(error.retry_after_ms.unwrap_or(0)),
+            }),
         }))
     }
 }
@@ -116,6 +135,7 @@ impl From<&Fault> for Error {
             class: fault.class,
             detail: fault.detail.clone(),
             field: fault.field.clone(),
+            fullness: None,
         }))
     }
 }

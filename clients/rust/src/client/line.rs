@@ -171,6 +171,11 @@ impl<T> Line<T> {
         self.paused_until = self.paused_until.max(Some(resume_at));
     }
 
+    /// Whether a message may be stored after all, by an earlier try.
+    pub fn is_doubtful(&self, sequence: i64) -> bool {
+        self.index_of(sequence).is_some_and(|index| self.entries[index].doubtful)
+    }
+
     /// A message is not stored and never will be, not here. It leaves, and those behind it move up.
     pub fn on_refused(&mut self, sequence: i64) -> Option<(NewMessage, T)> {
         let index = self.index_of(sequence)?;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::capacity::OnFull;
 use crate::client::error::Error;
 use crate::wire::Subprotocol;
 
@@ -27,6 +28,8 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// How long a publish is tried, over all connections.
     pub publish_timeout: Duration,
+    /// What becomes of messages for a topic that is full.
+    pub on_full: OnFull,
     /// Messages that may wait for their receipts, those of steps included.
     pub publish_messages_max: usize,
     /// Bytes of messages that may wait for their receipts.
@@ -59,6 +62,7 @@ impl Default for Options {
             heartbeat: Duration::from_secs(20),
             connect_timeout: Duration::from_secs(10),
             publish_timeout: Duration::from_secs(30),
+            on_full: OnFull::Wait,
             publish_messages_max: 10_000,
             publish_bytes_max: 64 << 20,
             batch_messages_max: 500,
@@ -105,6 +109,12 @@ impl Builder {
     /// A name for the broker's logs.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.options.name = Some(name.into());
+        self
+    }
+
+    /// What becomes of messages for a topic that is full.
+    pub fn on_full(mut self, on_full: OnFull) -> Self {
+        self.options.on_full = on_full;
         self
     }
 

@@ -15,6 +15,7 @@ use super::error::Error;
 use super::line::{Gap, Line};
 use super::options::{Options, backoff};
 use super::reroute::{Astray, Found};
+use crate::capacity::OnFull;
 use crate::error_code::{Class, ErrorCode};
 use crate::wire::{ErrorFrame, Fault, Limits, NewMessage, Publish, Published, PublishedUnit};
 
@@ -22,6 +23,9 @@ use crate::wire::{ErrorFrame, Fault, Limits, NewMessage, Publish, Published, Pub
 const RETRY_MIN: Duration = Duration::from_millis(50);
 /// Longest pause after a publish that may be tried again.
 const RETRY_MAX: Duration = Duration::from_secs(2);
+
+/// How long a broker is asked to keep a publish for a topic that was full: it knows best when there is room.
+const FULL_WAIT: Duration = Duration::from_secs(2);
 
 /// How often a message gets another home: once is right, more is for a topic that changes meanwhile.
 const REROUTES_MAX: u32 = 3;
@@ -129,6 +133,10 @@ struct UnderWay {
 pub(super) struct Publisher {
     producer_id: Uuid,
     timeout: Duration,
+    on_full: OnFull,
+    /// Topics that were full when something was last sent to them. Only a broker that knows limits says so, and only such a
+    /// broker is asked to let a publish wait.
+    full: HashSet<Arc<str>>,
     lines: HashMap<LineKey, Line<Ticket>>,
     /// Lines that may have something to send.
     ready: VecDeque<LineKey>,
@@ -149,6 +157,8 @@ impl Publisher {
         Self {
             producer_id: Uuid::new_v4(),
             timeout: options.publish_timeout,
+            on_full: options.on_full,
+            full: HashSet::new(),
             lines: HashMap::new(),
             ready: VecDeque::new(),
             under_way: HashMap::new(),
@@ -238,7 +248,8 @@ impl Publisher {
         self.ready = later;
         let places = messages.iter().map(Place::of).collect();
         self.under_way.insert(id, UnderWay { topic: topic.clone(), places });
-        Some(Publish { id, topic: topic.to_string(), producer_id: Some(producer_id), messages })
+        let wait_ms = self.full.contains(&topic).then_some(FULL_WAIT.as_millis() as u64);
+        Some(Publish { id, topic: topic.to_string(), producer_id: Some(producer_id), wait_ms, messages })
     }
 
     /// Drops from `ready` what is not, and returns the first that is.
@@ -274,6 +285,7 @@ impl Publisher {
             match &unit.error {
                 None => {
                     self.failures = 0;
+                    self.full.remove(&key.0);
                     self.on_stored(&key, unit, &sequences);
                 }
                 Some(fault) => {
@@ -367,6 +379,11 @@ impl Publisher {
         let Some(under_way) = error.id.and_then(|id| self.under_way.remove(&id)) else { return false };
         let guilty = error.field.as_deref().and_then(position).filter(|at| *at < under_way.places.len());
         let is_gone = error.code == ErrorCode::PartitionOutOfRange; // and so for all that go there
+        let is_full = error.code == ErrorCode::TopicFull;
+        let fails = is_full && self.on_full == OnFull::Fail;
+        if is_full && !fails {
+            self.full.insert(under_way.topic.clone());
+        }
         let mut pause = self.pause(error.class);
         if let Some(retry_after_ms) = error.retry_after_ms {
             pause = pause.max(Duration::from_millis(retry_after_ms));
@@ -379,7 +396,9 @@ impl Publisher {
             let is_guilty = |guilty: usize| {
                 guilty == index || (is_gone && under_way.places[guilty].partition == *partition)
             };
-            if error.class != Class::Refused || guilty.is_some_and(|guilty| !is_guilty(guilty)) {
+            let is_given_back =
+                if is_full { fails && !line.is_doubtful(*sequence) } else { error.class == Class::Refused };
+            if !is_given_back || guilty.is_some_and(|guilty| !is_guilty(guilty)) {
                 let doubtful = matches!(error.class, Class::Unknown | Class::Fatal);
                 line.on_failed(&[*sequence], now + pause, doubtful);
             } else if let Some((message, ticket)) = line.on_refused(*sequence) {
@@ -410,6 +429,7 @@ impl Publisher {
     /// The connection is lost: everything that is not settled is sent again on the next one.
     pub fn on_disconnected(&mut self) {
         self.under_way.clear();
+        self.full.clear();
         self.ready.clear();
         for (key, line) in &mut self.lines {
             line.on_disconnected();

@@ -32,6 +32,11 @@ pub const JSON_PAYLOAD_DEPTH_MAX: usize = FRAME_DEPTH_MAX - 5;
 /// A broker may allow fewer (`welcome.limits`), never more.
 pub const PUBLISH_MESSAGES_MAX: usize = 10_000;
 
+/// How long a publish may wait for room in a topic that is full: less than requests and heartbeats take to be given up.
+pub const PUBLISH_WAIT_MS_MAX: u64 = 20_000;
+/// The first wait that is too long.
+pub(crate) const PUBLISH_WAIT_MS_BEYOND: u64 = PUBLISH_WAIT_MS_MAX + 1;
+
 /// Lanes that one `transact` acknowledges on.
 pub const TRANSACT_ACKS_MAX: usize = 64;
 /// Publishes of one `transact`; their messages together are bounded like those of a `publish`.

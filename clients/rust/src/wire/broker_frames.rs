@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::record::Record;
-use super::shared::{OffsetRange, OnFailure, ResumeOutcome, Token};
+use super::shared::{GroupCapacity, OffsetRange, OnFailure, ResumeOutcome, Token};
 use super::tracing::{TraceChanged, Traced, Watching};
 use super::transact::Transacted;
 use crate::error_code::{Class, ErrorCode};
@@ -267,6 +267,9 @@ pub struct GroupSettings {
     pub backoff_cap_ms: u64,
     /// What becomes of a message that failed for good.
     pub on_failure: OnFailure,
+    /// Whether what it has not done counts against the limits of its topic; absent: it does.
+    #[serde(default, skip_serializing_if = "GroupCapacity::is_counted")]
+    pub capacity: GroupCapacity,
 }
 
 /// A lane is the session's. Comes before the first batch of its epoch.
@@ -448,6 +451,12 @@ pub struct ErrorFrame {
     /// With class `retry`: how long to wait at least.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+    /// With `topic_full`: how much there is already of what is limited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u64>,
+    /// With `topic_full`: how much there may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
 }
 
 impl ErrorFrame {
@@ -464,6 +473,8 @@ impl ErrorFrame {
             start: None,
             expected: None,
             retry_after_ms: None,
+            depth: None,
+            limit: None,
         }
     }
 }

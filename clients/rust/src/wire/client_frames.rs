@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::bounds;
 use super::members;
 use super::new_message::NewMessage;
-use super::shared::{CreditGrant, OffsetRange, OnFailure, Start, Token};
+use super::shared::{CreditGrant, GroupCapacity, OffsetRange, OnFailure, Start, Token};
 use super::tracing::{ReadTrace, Watch};
 use super::transact::Transact;
 
@@ -101,6 +101,8 @@ pub struct Publish {
     pub topic: String,
     /// With it, every message carries a `sequence`, and a retry is one copy.
     pub producer_id: Option<Uuid>,
+    /// How long it may wait for room in a topic that is full; absent: it is refused at once.
+    pub wait_ms: Option<u64>,
     /// What.
     pub messages: Vec<NewMessage>,
 }
@@ -175,6 +177,9 @@ pub struct WantedSettings {
     /// What becomes of a message that failed for good.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
+    /// Whether what the group has not done counts against the limits of its topic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<GroupCapacity>,
 }
 
 /// These are done: everything below `next`, and the `ranges`. At least one of both.
@@ -362,6 +367,9 @@ impl ClientFrame {
             Self::Transact(transact) => transact.check(),
             Self::Trace(trace) => trace.check(),
             Self::Watch(watch) => watch.check(),
+            Self::Publish(Publish { wait_ms: Some(bounds::PUBLISH_WAIT_MS_BEYOND..), .. }) => {
+                Err(("wait_ms", "a publish waits for at most 20,000 milliseconds"))
+            }
             Self::Nack(Nack { offset: ..0, .. }) => Err(("offset", "offset must not be negative")),
             Self::Nack(Nack { delay_ms: Some(_), until: Some(_), .. }) => {
                 Err(("until", "a nack has delay_ms or until, not both"))

@@ -59,6 +59,7 @@ struct PublishIn {
     id: u64,
     topic: String,
     producer_id: Option<Uuid>,
+    wait_ms: Option<u64>,
     messages: Messages,
 }
 
@@ -68,24 +69,26 @@ struct PublishOut<'a> {
     topic: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     producer_id: Option<Uuid>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wait_ms: Option<u64>,
     messages: Vec<PublishMessage>,
 }
 
 pub(super) fn read_publish(frame: &[u8]) -> Result<Publish, FrameError> {
-    let PublishIn { id, topic, producer_id, messages } = body(frame)?;
+    let PublishIn { id, topic, producer_id, wait_ms, messages } = body(frame)?;
     if messages.count > PUBLISH_MESSAGES_MAX {
         return Err(too_many_messages(messages.count));
     }
     let messages = messages.kept.into_iter().enumerate();
     let messages =
         messages.map(|(index, message)| NewMessage::from_json(message, &format!("messages[{index}].")));
-    Ok(Publish { id, topic, producer_id, messages: messages.collect::<Result<_, _>>()? })
+    Ok(Publish { id, topic, producer_id, wait_ms, messages: messages.collect::<Result<_, _>>()? })
 }
 
 pub(super) fn write_publish(publish: &Publish) -> Vec<u8> {
-    let Publish { id, topic, producer_id, messages } = publish;
+    let Publish { id, topic, producer_id, wait_ms, messages } = publish;
     let messages = messages.iter().map(new_message::to_json).collect();
-    write("publish", &PublishOut { id: *id, topic, producer_id: *producer_id, messages })
+    write("publish", &PublishOut { id: *id, topic, producer_id: *producer_id, wait_ms: *wait_ms, messages })
 }
 
 /// The messages of a publish, kept only as far as a publish may have any.

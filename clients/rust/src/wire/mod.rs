@@ -47,7 +47,7 @@ pub use close::{Advice, CloseCode};
 pub use frame_error::FrameError;
 pub use new_message::NewMessage;
 pub use record::{BatchHeader, Record, RecordRef, batch_frame};
-pub use shared::{CreditGrant, OffsetRange, OnFailure, ResumeOutcome, Start, Token};
+pub use shared::{CreditGrant, GroupCapacity, OffsetRange, OnFailure, ResumeOutcome, Start, Token};
 pub use tracing::{ReadTrace, TraceChanged, Traced, Watch, Watching};
 pub use transact::{Placed, StepPublish, Transact, Transacted};
 

@@ -89,7 +89,7 @@ pub(super) fn needed<T>(member: Option<T>, name: &'static str) -> Result<T, Fram
 
 pub(super) fn read_publish(frame: &Bytes) -> Result<Publish, FrameError> {
     let mut reader = Reader::new(frame);
-    let (mut id, mut topic, mut producer_id, mut messages) = (None, None, None, None);
+    let (mut id, mut topic, mut producer_id, mut wait_ms, mut messages) = (None, None, None, None, None);
     for _ in 0..reader.map().map_err(wrong("type"))? {
         match reader.text().map_err(wrong("type"))? {
             "type" => reader.skip().map_err(|why| stopped(Err(why)))?,
@@ -99,6 +99,10 @@ pub(super) fn read_publish(frame: &Bytes) -> Result<Publish, FrameError> {
                 let value = reader.optional(Reader::uuid).map_err(wrong("producer_id"))?;
                 once(&mut producer_id, "producer_id", value)?;
             }
+            "wait_ms" => {
+                let value = reader.optional(Reader::u64).map_err(wrong("wait_ms"))?;
+                once(&mut wait_ms, "wait_ms", value)?;
+            }
             "messages" => once(&mut messages, "messages", read_messages(&mut reader)?)?,
             other => return Err(unknown(other)),
         }
@@ -107,6 +111,7 @@ pub(super) fn read_publish(frame: &Bytes) -> Result<Publish, FrameError> {
         id: needed(id, "id")?,
         topic: needed(topic, "topic")?,
         producer_id: producer_id.flatten(),
+        wait_ms: wait_ms.flatten(),
         messages: needed(messages, "messages")?,
     })
 }
@@ -139,7 +144,8 @@ fn records<T>(
 pub(super) fn write_publish(publish: &Publish) -> Vec<u8> {
     let bytes: usize = publish.messages.iter().map(|message| message.payload.len() + 64).sum();
     let mut out = Vec::with_capacity(bytes + 128);
-    pack::map(&mut out, if publish.producer_id.is_some() { 5 } else { 4 });
+    let optional = usize::from(publish.producer_id.is_some()) + usize::from(publish.wait_ms.is_some());
+    pack::map(&mut out, 4 + optional);
     pack::text(&mut out, "type");
     pack::text(&mut out, "publish");
     pack::text(&mut out, "id");
@@ -149,6 +155,10 @@ pub(super) fn write_publish(publish: &Publish) -> Vec<u8> {
     if let Some(producer_id) = publish.producer_id {
         pack::text(&mut out, "producer_id");
         pack::bin(&mut out, producer_id.as_bytes());
+    }
+    if let Some(wait_ms) = publish.wait_ms {
+        pack::text(&mut out, "wait_ms");
+        pack::uint(&mut out, wait_ms);
     }
     pack::text(&mut out, "messages");
     pack::array(&mut out, publish.messages.len());

@@ -104,6 +104,31 @@ words! {
 }
 
 words! {
+    /// Whether what a group has not done counts against the limits of its topic.
+    GroupCapacity {
+        /// It does.
+        Counted = "counted",
+        /// It does not: the topic may fill up for it.
+        Excluded = "excluded",
+    }
+}
+
+impl GroupCapacity {
+    /// Whether it is what holds if nothing is said.
+    pub fn is_counted(&self) -> bool {
+        *self == Self::Counted
+    }
+}
+
+// By hand: the words of an enum are listed without attributes.
+#[allow(clippy::derivable_impls)]
+impl Default for GroupCapacity {
+    fn default() -> Self {
+        Self::Counted
+    }
+}
+
+words! {
     /// What became of a session or lane that a client came back for.
     ResumeOutcome {
         /// It continues: the epoch is kept.

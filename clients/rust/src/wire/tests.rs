@@ -69,7 +69,7 @@ proptest! {
         id in any::<u64>(), topic in any::<String>(), producer_id in prop::option::of(uuid()),
         messages in prop::collection::vec(new_message(), 0..5),
     ) {
-        let frame = ClientFrame::Publish(Publish { id, topic, producer_id, messages });
+        let frame = ClientFrame::Publish(Publish { id, topic, producer_id, wait_ms: None, messages });
         for subprotocol in Subprotocol::ALL {
             let encoded = Bytes::from(subprotocol.encode_client(&frame));
             prop_assert_eq!(subprotocol.decode_client(&encoded), Ok(frame.clone()));
@@ -276,7 +276,8 @@ fn payloads_and_keys_of_messagepack_are_slices_of_the_frame() {
         key: Some(Bytes::from_static(b"key")),
         ..NewMessage::default()
     };
-    let publish = Publish { id: 1, topic: "t".into(), producer_id: None, messages: vec![message] };
+    let publish =
+        Publish { id: 1, topic: "t".into(), producer_id: None, wait_ms: None, messages: vec![message] };
     let frame = Bytes::from(Subprotocol::MessagePack.encode_client(&ClientFrame::Publish(publish)));
     let Ok(ClientFrame::Publish(decoded)) = Subprotocol::MessagePack.decode_client(&frame) else { panic!() };
     let within = frame.as_ptr_range();
@@ -293,7 +294,13 @@ fn a_publish_beyond_the_bound_is_refused_before_it_is_read() {
     let message = NewMessage::default();
     for (count, taken) in [(bounds::PUBLISH_MESSAGES_MAX, true), (bounds::PUBLISH_MESSAGES_MAX + 1, false)] {
         let messages = vec![message.clone(); count];
-        let frame = ClientFrame::Publish(Publish { id: 1, topic: "t".into(), producer_id: None, messages });
+        let frame = ClientFrame::Publish(Publish {
+            id: 1,
+            topic: "t".into(),
+            producer_id: None,
+            wait_ms: None,
+            messages,
+        });
         for subprotocol in Subprotocol::ALL {
             let decoded = subprotocol.decode_client(&subprotocol.encode_client(&frame).into());
             assert_eq!(decoded.is_ok(), taken);

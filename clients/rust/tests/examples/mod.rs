@@ -50,7 +50,13 @@ fn watch(trace_id: Option<Uuid>, topic: Option<&str>, sample: Option<f64>) -> Cl
 }
 
 fn publish(messages: Vec<NewMessage>) -> ClientFrame {
-    ClientFrame::Publish(Publish { id: 2, topic: "orders".into(), producer_id: None, messages })
+    ClientFrame::Publish(Publish {
+        id: 2,
+        topic: "orders".into(),
+        producer_id: None,
+        wait_ms: None,
+        messages,
+    })
 }
 
 fn subscribe(start: Option<Start>) -> Subscribe {
@@ -136,8 +142,10 @@ fn publishes() -> Vec<(&'static str, ClientFrame)> {
         id: (1 << 53) - 1, // the largest that every JSON parser keeps exact
         topic: "orders".into(),
         producer_id: Some(PRODUCER),
+        wait_ms: None,
         messages: vec![full(41), full(42)],
     };
+    let patient = Publish { id: 9, wait_ms: Some(2_000), ..sequenced.clone() };
     let caused = NewMessage {
         trace_id: Some(TRACE),
         cause: Some(cause()),
@@ -152,6 +160,7 @@ fn publishes() -> Vec<(&'static str, ClientFrame)> {
         ("publish_json", publish(vec![json])),
         ("publish_base64", publish(vec![binary])),
         ("publish_full", ClientFrame::Publish(sequenced)),
+        ("publish_waiting", ClientFrame::Publish(patient)),
         ("publish_caused", publish(vec![caused, message(b"hello")])),
     ]
 }
@@ -164,7 +173,10 @@ fn subscriptions() -> Vec<(&'static str, ClientFrame)> {
         backoff_factor: Some(2.5),
         backoff_cap_ms: Some(60_000),
         on_failure: Some(OnFailure::DeadLetter),
+        capacity: None,
     };
+    let aside = WantedSettings { capacity: Some(GroupCapacity::Excluded), ..settings };
+    let aside = Subscribe { batch: Some(batch_options()), settings: Some(aside), ..subscribe(None) };
     let at = Start::At("2026-11-16T06:41:00Z".into());
     let full = Subscribe { batch: Some(batch_options()), settings: Some(settings), ..subscribe(None) };
     let part = Tail { partitions: Some(vec![0, 7]), start: Some(Start::Offset(1_000)), ..tail() };
@@ -175,6 +187,7 @@ fn subscriptions() -> Vec<(&'static str, ClientFrame)> {
         ("subscribe_at", ClientFrame::Subscribe(subscribe(Some(at)))),
         ("subscribe_offset", ClientFrame::Subscribe(subscribe(Some(Start::Offset(1_000))))),
         ("subscribe_full", ClientFrame::Subscribe(full)),
+        ("subscribe_excluded", ClientFrame::Subscribe(aside)),
         ("unsubscribe", ClientFrame::Unsubscribe(Unsubscribe { id: 4, subscription: 1 })),
         ("tail", ClientFrame::Tail(tail())),
         ("tail_partitions", ClientFrame::Tail(Tail { batch: Some(batch_options()), ..part })),
@@ -338,6 +351,7 @@ fn lanes() -> Vec<(&'static str, BrokerFrame)> {
         backoff_factor: 2.0,
         backoff_cap_ms: 60_000,
         on_failure: OnFailure::Block,
+        capacity: GroupCapacity::Counted,
     };
     let (group, topic) = ("billing".to_owned(), "orders".to_owned());
     let subscribed =
@@ -452,6 +466,17 @@ fn endings() -> Vec<(&'static str, BrokerFrame)> {
         retry_after_ms: Some(250),
         ..error(ErrorCode::Overloaded, "the broker holds as much unwritten work as it may")
     };
+    let full = ErrorFrame {
+        id: Some(2),
+        field: Some("topic".into()),
+        depth: Some(100_000),
+        limit: Some(100_000),
+        retry_after_ms: Some(200),
+        ..error(
+            ErrorCode::TopicFull,
+            "topic orders is full: max_backlog_messages is 100000, and it holds 100000",
+        )
+    };
     let gap = ErrorFrame { expected: Some(43), ..error(ErrorCode::SequenceGap, "sequence 43 was expected") };
     let fatal = error(ErrorCode::OutOfTurn, "the first frame must be hello");
     let changed =
@@ -469,6 +494,7 @@ fn endings() -> Vec<(&'static str, BrokerFrame)> {
         ("error_stale_round", BrokerFrame::Error(Box::new(stale))),
         ("error_out_of_range", BrokerFrame::Error(Box::new(range))),
         ("error_overloaded", BrokerFrame::Error(Box::new(busy))),
+        ("error_topic_full", BrokerFrame::Error(Box::new(full))),
         ("error_sequence_gap", BrokerFrame::Error(Box::new(gap))),
         ("error_fatal", BrokerFrame::Error(Box::new(fatal))),
     ]

@@ -75,7 +75,7 @@ fn rough(frame: &[u8], edits: usize, random: &mut Random) -> Vec<u8> {
 }
 
 /// Members whose values are words of the protocol: another letter is another frame, or none.
-const WORDS: &[&[u8]] = &[b"type", b"encoding", b"key_encoding", b"on_failure", b"start"];
+const WORDS: &[&[u8]] = &[b"type", b"encoding", b"key_encoding", b"on_failure", b"start", b"capacity"];
 
 /// Where something gentle can be done to a JSON text.
 #[derive(Default)]

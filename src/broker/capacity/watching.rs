@@ -1,0 +1,148 @@
+//! The looks at one topic: every 100 ms while somebody publishes to it, more rarely afterwards, and not at all in the end.
+//!
+//! The task lives for as long as its entry does, and ends by itself after nobody has asked for a while. It holds the entry only
+//! while it looks, so that a broker that ends takes its entries along.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use super::gauge::{Crossing, Load, Look, Reading};
+use super::{Entries, Entry, Looked, State};
+use crate::broker::metrics::Metrics;
+use crate::limits::{
+    CAPACITY_FORGET_AFTER, CAPACITY_HIGH_INTERVAL, CAPACITY_IDLE_INTERVAL, CAPACITY_INTERVAL,
+    CAPACITY_PAUSE_FACTOR,
+};
+use crate::store::Store;
+use crate::store::capacity::{BacklogBytes, GroupDepth, TopicDepth};
+use crate::store::groups::GroupCapacity;
+
+/// Between two looks at least, however urgent: about what a look takes.
+const URGENT_PAUSE: Duration = Duration::from_millis(2);
+
+pub(super) fn start(entry: &Arc<Entry>, entries: &Arc<Entries>, store: &Store, metrics: &Arc<Metrics>) {
+    let watcher = Watcher {
+        entry: Arc::downgrade(entry),
+        entries: Arc::downgrade(entries),
+        wake: entry.wake.clone(),
+        store: store.clone(),
+        metrics: metrics.clone(),
+    };
+    tokio::spawn(watcher.run());
+}
+
+struct Watcher {
+    entry: Weak<Entry>,
+    entries: Weak<Entries>,
+    wake: Arc<Notify>,
+    store: Store,
+    metrics: Arc<Metrics>,
+}
+
+impl Watcher {
+    /// Cancel safety: none. Spawned once and polled to completion.
+    async fn run(self) {
+        while let Some(entry) = self.entry.upgrade() {
+            let started = Instant::now();
+            let looked = look(&entry, &self.store, &self.metrics, started).await;
+            let Some(pause) = self.next_pause(&entry, &looked, started.elapsed()) else { return };
+            entry.looks.send_replace(looked);
+            drop(entry);
+            if tokio::time::timeout(pause, self.wake.notified()).await.is_ok() {
+                tokio::time::sleep(URGENT_PAUSE).await;
+            }
+        }
+    }
+
+    /// How long until the next look; `None`: there is none.
+    fn next_pause(&self, entry: &Arc<Entry>, looked: &Looked, took: Duration) -> Option<Duration> {
+        let mut state = entry.state.lock();
+        let is_over = match looked {
+            Looked::Gone => true,
+            Looked::NotYet | Looked::Fine | Looked::Failed(_) => {
+                state.waiting == 0 && asked_for(&state) > CAPACITY_FORGET_AFTER
+            }
+        };
+        if is_over {
+            state.is_retired = true;
+            drop(state);
+            self.metrics.capacity.depths.forget(&entry.name);
+            if let Some(entries) = self.entries.upgrade() {
+                entries.remove_if(&entry.topic_id, |_, other| Arc::ptr_eq(other, entry));
+            }
+            entry.looks.send_replace(looked.clone()); // those who wait make another entry, or hear that it is gone
+            return None;
+        }
+        let pause = match (state.waiting, asked_for(&state)) {
+            (0, asked) if asked > CAPACITY_INTERVAL && state.gauge.is_high() => CAPACITY_HIGH_INTERVAL,
+            (0, asked) if asked > CAPACITY_INTERVAL => CAPACITY_IDLE_INTERVAL,
+            (_, _) => CAPACITY_INTERVAL,
+        };
+        Some(pause.max(took * CAPACITY_PAUSE_FACTOR))
+    }
+}
+
+/// How long ago somebody asked.
+fn asked_for(state: &State) -> Duration {
+    state.asked_at.map_or(Duration::MAX, |asked_at| asked_at.elapsed())
+}
+
+/// One look: heads and commits, no message.
+async fn look(entry: &Entry, store: &Store, metrics: &Metrics, at: Instant) -> Looked {
+    let bytes = {
+        let mut state = entry.state.lock();
+        state.gauge.on_look_begun();
+        match state.limits.backlog_bytes {
+            Some(_) => BacklogBytes::Counted,
+            None => BacklogBytes::LeftOut,
+        }
+    };
+    let depth = match store.topics_depth(entry.topic_id, bytes).await {
+        Ok(Some(depth)) => depth,
+        Ok(None) => return Looked::Gone,
+        Err(error) => {
+            tracing::debug!(%error, topic.name = entry.name, "a topic is looked at again in a moment");
+            return Looked::Failed(error);
+        }
+    };
+    let (crossing, readings) = {
+        let mut state = entry.state.lock();
+        let limits = state.limits;
+        let crossing = state.gauge.on_looked(found(&depth, at), &limits);
+        (crossing, state.gauge.readings(&limits).collect())
+    };
+    metrics.capacity.depths.set(&entry.name, readings);
+    tell(entry, metrics, crossing);
+    Looked::Fine
+}
+
+fn found(depth: &TopicDepth, at: Instant) -> Look {
+    let counted = || depth.groups.iter().filter(|group| group.capacity == GroupCapacity::Counted);
+    let most = |of: fn(&GroupDepth) -> i64| counted().map(of).max().map(|most| most.max(0) as u64);
+    let backlog = most(|group| group.messages).zip(most(|group| group.bytes));
+    let backlog = backlog.map(|(messages, bytes)| Load { messages, bytes });
+    Look { backlog, stored_bytes: depth.stored_bytes.max(0) as u64, era: depth.era, at }
+}
+
+fn tell(entry: &Entry, metrics: &Metrics, crossing: Option<Crossing>) {
+    let topic = entry.name.as_str();
+    match crossing {
+        Some(Crossing::NearlyFull(Reading { limited, depth, limit })) => {
+            metrics.capacity.on_crossing("nearly_full");
+            tracing::warn!(topic.name = topic, limited = limited.as_str(), depth, limit, "topic nearly full");
+        }
+        Some(Crossing::RoomAgain(Reading { limited, depth, limit })) => {
+            metrics.capacity.on_crossing("room_again");
+            tracing::info!(
+                topic.name = topic,
+                limited = limited.as_str(),
+                depth,
+                limit,
+                "topic has room again"
+            );
+        }
+        None => {}
+    }
+}

@@ -1,0 +1,177 @@
+//! Segments that go once every group is past them, groups that go when nobody uses them, and the history of both.
+
+use std::sync::Arc;
+
+use laneway::broker::Broker;
+use laneway::broker::groups::settings;
+use laneway::ids::{Offset, PartitionId};
+use laneway::store::capacity::BacklogBytes;
+use laneway::store::retention_history::{DropReason, Dropped, RetentionEvent};
+use laneway::store::topics::Topic;
+use laneway_client::TopicName;
+use laneway_client::topic::{AlterTopic, CreateTopic, Retention};
+
+use crate::harness::TestDatabase;
+use crate::harness::member::TestMember;
+use crate::harness::produce::unit;
+use crate::harness::quiet::{QuietBroker, seal};
+
+const SEGMENT: u32 = 64;
+
+async fn topic(broker: &Broker, change: impl FnOnce(&mut CreateTopic)) -> Arc<Topic> {
+    let mut request = CreateTopic { segment_messages: Some(SEGMENT), ..CreateTopic::new("orders", 1) };
+    change(&mut request);
+    broker.topics.create(&request).await.unwrap()
+}
+
+async fn publish(broker: &Broker, partition_id: PartitionId, messages: usize) {
+    let texts: Vec<String> = (0..messages).map(|number| format!("{number:0>100}")).collect();
+    for some in texts.chunks(8) {
+        broker.appender.append(unit(partition_id, some.to_vec())).await.unwrap();
+    }
+}
+
+/// A group that begins at the first message.
+async fn group(broker: &Broker, topic: &Topic, name: &str) {
+    let first = [(topic.partitions[0], Some(Offset::ZERO))];
+    let made = broker.store.groups_create(topic.topic_id, name, &settings::defaults(), &first).await.unwrap();
+    assert!(made.is_some());
+}
+
+/// What a holder of the only lane would commit.
+async fn commit(database: &TestDatabase, group: &str, offset: i64) {
+    let sql = "INSERT INTO laneway.lane_commit (group_id, partition_id, epoch, number, committed_offset)
+        SELECT l.group_id, l.partition_id, 1,
+            (SELECT count(*) FROM laneway.lane_commit c WHERE c.group_id = l.group_id), $2
+        FROM laneway.lane l JOIN laneway.consumer_group g USING (group_id) WHERE g.name = $1";
+    assert_eq!(database.raw().await.execute(sql, &[&group, &offset]).await.unwrap(), 1);
+}
+
+async fn alter(broker: &Broker, changes: AlterTopic) {
+    broker.topics.alter(&TopicName::new("orders").unwrap(), &changes).await.unwrap();
+}
+
+async fn start(broker: &Broker, topic: &Topic) -> i64 {
+    broker.store.partitions_describe(topic.topic_id).await.unwrap()[0].start_offset.0
+}
+
+async fn history(broker: &Broker, topic: &Topic) -> Vec<RetentionEvent> {
+    broker.store.retention_events_list(topic.topic_id, None, 100).await.unwrap()
+}
+
+fn range(event: &RetentionEvent) -> (DropReason, i64, i64, i64) {
+    match &event.dropped {
+        Dropped::Segment { reason, partition: 0, from, to, bytes } => (*reason, from.0, to.0, *bytes),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_segment_goes_when_the_slowest_group_is_past_it_and_the_grace_is_over() {
+    let database = TestDatabase::new().await;
+    let broker = QuietBroker::start(database.store());
+    let topic = topic(&broker, |request| request.retention_completed_ms = Some(0)).await;
+    publish(&broker, topic.partitions[0], 200).await;
+    assert_eq!(seal(&broker.store).await, 3);
+    // Without a group nothing is completed.
+    assert_eq!(broker.store.retention_pass().await.unwrap(), 0);
+    group(&broker, &topic, "fast").await;
+    group(&broker, &topic, "slow").await;
+    commit(&database, "fast", 200).await;
+    commit(&database, "slow", 70).await;
+    assert_eq!(broker.store.retention_pass().await.unwrap(), 1);
+    assert_eq!(start(&broker, &topic).await, 64, "the slowest decides");
+    assert_eq!(range(&history(&broker, &topic).await[0]), (DropReason::Completed, 0, 64, 64 * 100));
+    let depth = broker.store.topics_depth(topic.topic_id, BacklogBytes::Counted).await.unwrap().unwrap();
+    assert_eq!(
+        depth.slowest(|_| true).map(|group| (group.name.as_str(), group.messages)),
+        Some(("slow", 130))
+    );
+    // With a grace it is only noted; a group that comes in between keeps its messages.
+    alter(
+        &broker,
+        AlterTopic { retention_completed_ms: Retention::Bound(3_600_000), ..AlterTopic::default() },
+    )
+    .await;
+    commit(&database, "slow", 200).await;
+    assert_eq!(broker.store.retention_pass().await.unwrap(), 0);
+    let noted = "SELECT count(*) FROM laneway.segment WHERE completed_at IS NOT NULL AND state = 'attached'";
+    assert_eq!(database.number(noted).await, 3, "two that are full, and the open one");
+    let raw = database.raw().await;
+    let earlier = "UPDATE laneway.segment SET completed_at = completed_at - interval '2 hours'";
+    raw.execute(earlier, &[]).await.unwrap();
+    group(&broker, &topic, "late").await;
+    assert_eq!(broker.store.retention_pass().await.unwrap(), 0);
+    assert_eq!(database.number(noted).await, 0, "what a group still needs is not completed");
+    commit(&database, "late", 200).await;
+    assert_eq!(broker.store.retention_pass().await.unwrap(), 0);
+    raw.execute(earlier, &[]).await.unwrap();
+    assert_eq!(
+        broker.store.retention_pass().await.unwrap(),
+        2,
+        "the open one was published to within the grace"
+    );
+    alter(&broker, AlterTopic { retention_completed_ms: Retention::Bound(0), ..AlterTopic::default() }).await;
+    assert_eq!(broker.store.retention_pass().await.unwrap(), 1);
+    assert_eq!(start(&broker, &topic).await, 200);
+    let ranges: Vec<_> =
+        history(&broker, &topic).await.iter().map(range).map(|(_, from, to, _)| (from, to)).collect();
+    assert_eq!(ranges, [(192, 200), (128, 192), (64, 128), (0, 64)], "newest first");
+    let page = broker.store.retention_events_list(topic.topic_id, None, 2).await.unwrap();
+    let rest = broker.store.retention_events_list(topic.topic_id, Some(page[1].event_id), 9).await.unwrap();
+    assert_eq!(rest.iter().map(range).map(|(_, from, ..)| from).collect::<Vec<_>>(), [64, 0]);
+    // What is new is not completed, and offsets go on.
+    publish(&broker, topic.partitions[0], 1).await;
+    assert_eq!(broker.store.retention_pass().await.unwrap(), 0);
+    assert_eq!(broker.store.partitions_describe(topic.topic_id).await.unwrap()[0].next_offset, Offset(201));
+    // Taken away, it drops nothing more.
+    alter(&broker, AlterTopic { retention_completed_ms: Retention::None, ..AlterTopic::default() }).await;
+    for name in ["fast", "slow", "late"] {
+        commit(&database, name, 201).await;
+    }
+    assert_eq!(broker.store.retention_pass().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn what_age_and_bytes_drop_is_in_the_history_with_its_reason() {
+    let database = TestDatabase::new().await;
+    let broker = QuietBroker::start(database.store());
+    let topic = topic(&broker, |request| request.retention_bytes = Some(7_000)).await;
+    publish(&broker, topic.partitions[0], 136).await;
+    assert_eq!(seal(&broker.store).await, 2);
+    assert_eq!(broker.store.retention_pass().await.unwrap(), 1);
+    alter(&broker, AlterTopic { retention_age_ms: Retention::Bound(1), ..AlterTopic::default() }).await;
+    assert_eq!(broker.store.retention_pass().await.unwrap(), 2);
+    let told: Vec<_> = history(&broker, &topic).await.iter().map(range).collect();
+    let (age, bytes) = (DropReason::Age, DropReason::Bytes);
+    assert_eq!(told, [(age, 128, 136, 800), (age, 64, 128, 6_400), (bytes, 0, 64, 6_400)]);
+}
+
+#[tokio::test]
+async fn a_group_that_nobody_uses_goes_after_its_time_and_one_with_members_stays() {
+    let database = TestDatabase::new().await;
+    let broker = database.broker();
+    let topic = topic(&broker.broker, |request| request.group_expiry_ms = Some(1_000)).await;
+    group(&broker.broker, &topic, "left").await;
+    let member = TestMember::join(&broker.broker, "used", "orders").await;
+    let store = &broker.broker.store;
+    assert_eq!(store.groups_expire().await.unwrap(), 0);
+    let noted = "SELECT count(*) FROM laneway.consumer_group WHERE idle_since_at IS NOT NULL";
+    assert_eq!(database.number(noted).await, 1);
+    let raw = database.raw().await;
+    let earlier = "UPDATE laneway.consumer_group SET idle_since_at = idle_since_at - interval '1 hour'";
+    raw.execute(earlier, &[]).await.unwrap();
+    // Somebody came and went meanwhile: its time begins anew.
+    raw.execute("UPDATE laneway.lane SET epoch = epoch + 1", &[]).await.unwrap();
+    assert_eq!(store.groups_expire().await.unwrap(), 0);
+    raw.execute(earlier, &[]).await.unwrap();
+    assert_eq!(store.groups_expire().await.unwrap(), 1);
+    let names = "SELECT count(*) FROM laneway.consumer_group WHERE name = 'used'";
+    assert_eq!(database.number(names).await, 1);
+    assert_eq!(database.number("SELECT count(*) FROM laneway.consumer_group").await, 1);
+    let history = history(&broker.broker, &topic).await;
+    let told: Vec<_> = history.iter().map(|event| event.dropped.clone()).collect();
+    assert_eq!(told, [Dropped::Group { name: "left".into() }]);
+    drop(member);
+    broker.stop().await;
+}
