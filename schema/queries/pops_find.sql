@@ -1,7 +1,7 @@
 -- pops_find: lanes of pullers that have messages and that nobody has, with where they go on; the one whose first message has
 -- waited longest first.
 -- $1 group_id bigint, $2 pullers uuid, $3 left_out bigint[] (partitions), $4 limit bigint
--- No row: there is nothing to pop now. Locks nothing: whoever takes one compares the epoch. The wait is that of the first head
+-- No row: there is nothing to pop now, or an operator has paused the group or the topic. Locks nothing: whoever takes one compares the epoch. The wait is that of the first head
 -- beyond the committed offset, as in lanes_describe.
 WITH free AS (
     SELECT
@@ -32,7 +32,7 @@ WITH free AS (
         LIMIT 1
     ) h ON h.next_offset > greatest(coalesce(c.committed_offset, l.first_offset), p.start_offset)
     WHERE l.group_id = $1 AND l.wanted_session = $2 AND l.session_id IS NULL AND l.popped_until_at IS NULL
-      AND l.partition_id <> ALL ($3)
+      AND l.partition_id <> ALL ($3) AND g.paused_at IS NULL AND p.paused_at IS NULL
       AND NOT EXISTS (
           SELECT FROM laneway.attempt a
           WHERE a.group_id = l.group_id AND a.partition_id = l.partition_id

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::connection::{Connection, Params, Pipelined};
 use super::dead_letters::{COMMITS_WAIT, Rest};
 use super::error::{Effect, Error};
-use super::flush::{PARTITIONS_LOCK, PARTITIONS_LOCK_WAITING, stall_for};
+use super::flush::{PARTITIONS_LOCK, PARTITIONS_LOCK_WAITING, paused, stall_for};
 use super::messages::{Message, message};
 use super::query::query;
 use super::{Store, retry};
@@ -94,6 +94,8 @@ pub enum UnitReport {
     Refused { place: usize, fault: TimeFault },
     /// Its partition is gone.
     Gone,
+    /// An operator has paused its topic.
+    Paused,
 }
 
 /// What became of a transaction that writes schedules down.
@@ -203,7 +205,14 @@ impl Connection {
         let statements = [(&PARTITIONS_LOCK_WAITING, &locks[..]), (&SCHEDULES_INSERT, &insert[..])];
         match self.pipeline(SCHEDULE, stall_for(columns.bytes), &statements).await {
             Pipelined::Committed(rows) => {
-                Outcome::Committed(unit_reports(columns.partition_ids.len(), &rows[1]))
+                let mut reports = unit_reports(columns.partition_ids.len(), &rows[1]);
+                let paused = paused(&rows[0]);
+                for (report, partition_id) in reports.iter_mut().zip(&columns.partition_ids) {
+                    if *report == UnitReport::Gone && paused.contains(&PartitionId(*partition_id)) {
+                        *report = UnitReport::Paused;
+                    }
+                }
+                Outcome::Committed(reports)
             }
             Pipelined::NothingHappened(error) => Outcome::NothingHappened(error),
             Pipelined::Unknown(error) => Outcome::Unknown(error),

@@ -182,6 +182,7 @@ impl Writer {
                     Err(AppendError::Time { index, fault })
                 }
                 UnitReport::Gone => Err(AppendError::UnknownPartition),
+                UnitReport::Paused => Err(AppendError::TopicPaused),
             };
             pending.answer(result);
         }
