@@ -1,6 +1,7 @@
 -- groups_alter: changes settings of a group. What is null stays as it is.
 -- $1 group_id bigint, $2 ack_deadline_ms bigint, $3 max_attempts integer, $4 backoff_base_ms bigint,
--- $5 backoff_factor double precision, $6 backoff_cap_ms bigint, $7 on_failure text
+-- $5 backoff_factor double precision, $6 backoff_cap_ms bigint, $7 on_failure text, $8 delay_ms bigint,
+-- $9 window_ms bigint, $10 window_max_ms bigint, $11 max_age_ms bigint, $12 on_expiry text
 -- Count 0: the group is gone. Locks its row.
 UPDATE laneway.consumer_group
 SET ack_deadline_ms = coalesce($2, ack_deadline_ms),
@@ -8,5 +9,10 @@ SET ack_deadline_ms = coalesce($2, ack_deadline_ms),
     backoff_base_ms = coalesce($4, backoff_base_ms),
     backoff_factor = coalesce($5, backoff_factor),
     backoff_cap_ms = coalesce($6, backoff_cap_ms),
-    on_failure = coalesce($7::laneway.failure_policy, on_failure)
+    on_failure = coalesce($7::laneway.failure_policy, on_failure),
+    delay_ms = coalesce($8, delay_ms),
+    window_ms = coalesce($9, window_ms),
+    window_max_ms = coalesce($10, window_max_ms),
+    max_age_ms = coalesce($11, max_age_ms),
+    on_expiry = coalesce($12, on_expiry)
 WHERE group_id = $1

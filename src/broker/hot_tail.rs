@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::DashMap;
+use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -170,6 +171,13 @@ impl HotTails {
             }
             (Some(_) | None, Some(_) | None) => Found::Behind,
         }
+    }
+
+    /// When the newest message that is here was published.
+    pub fn newest(&self, partition_id: PartitionId) -> Option<Timestamp> {
+        let tail = self.tail(partition_id)?;
+        let tail = self.current(&tail);
+        tail.slabs.back().map(|slab| slab.last_published_at())
     }
 
     /// The trace of a message, if it is here.

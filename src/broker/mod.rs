@@ -24,6 +24,7 @@
 pub mod announce;
 pub mod appender;
 pub mod causes;
+pub mod clock;
 pub mod dead_letters;
 pub mod group_admin;
 pub mod groups;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 use laneway_client::TopicName;
@@ -84,6 +84,7 @@ impl From<wire::NewMessage> for Addressed {
             content_type: message.content_type,
             payload: message.payload,
             producer: None,
+            ttl: message.ttl_ms.map(Duration::from_millis),
         };
         Self { partition: message.partition, sequence: message.sequence, cause: message.cause, draft }
     }

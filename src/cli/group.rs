@@ -7,6 +7,7 @@ use laneway_client::{Admin, admin::AdminError};
 
 use super::Failure;
 use super::access::{Access, ask, print_table};
+use super::windows::{self, Windows};
 use super::{lane, place};
 use crate::cli::output::println;
 
@@ -33,7 +34,9 @@ enum Action {
     /// Change settings of a group, for all its members, at once
     #[command(
         after_help = "Examples:\n  laneway group alter orders billing --max-attempts 10 --ack-deadline 2m\n  \
-        laneway group alter orders billing --on-failure skip"
+        laneway group alter orders billing --on-failure skip\n  \
+        laneway group alter orders digest --window 5s --window-max 1m\n  \
+        laneway group alter orders billing --max-age 1h --on-expiry dead_letter"
     )]
     Alter {
         #[command(flatten)]
@@ -99,19 +102,23 @@ struct Settings {
     /// dead_letter: keep the message aside; skip: go on without it; block: stop the lane
     #[arg(long, value_name = "POLICY", value_parser = on_failure)]
     on_failure: Option<OnFailure>,
+    #[command(flatten)]
+    windows: Windows,
 }
 
 impl Settings {
     fn request(&self) -> WantedSettings {
         let ms = |duration: Option<humantime::Duration>| duration.map(|duration| duration.as_millis() as u64);
-        WantedSettings {
+        let wanted = WantedSettings {
             ack_deadline_ms: ms(self.ack_deadline),
             max_attempts: self.max_attempts,
             backoff_base_ms: ms(self.backoff_base),
             backoff_factor: self.backoff_factor,
             backoff_cap_ms: ms(self.backoff_cap),
             on_failure: self.on_failure,
-        }
+            ..WantedSettings::default()
+        };
+        self.windows.add_to(wanted)
     }
 }
 
@@ -191,6 +198,7 @@ fn print_settings(group: &GroupDescription) {
         "  backoff {} ms, times {}, at most {} ms",
         settings.backoff_base_ms, settings.backoff_factor, settings.backoff_cap_ms
     );
+    windows::print(settings);
 }
 
 fn print_detail(detail: &GroupDetail) {

@@ -25,6 +25,7 @@ mod top;
 mod topic;
 mod trace;
 mod verify;
+mod windows;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -135,7 +135,8 @@ fn rule_code(rule: &InvalidMessage) -> ErrorCode {
         | InvalidMessage::Traceparent(_)
         | InvalidMessage::TwoTraces
         | InvalidMessage::TooManyLinks { .. }
-        | InvalidMessage::ZeroLink => ErrorCode::InvalidMessage,
+        | InvalidMessage::ZeroLink
+        | InvalidMessage::Ttl => ErrorCode::InvalidMessage,
     }
 }
 

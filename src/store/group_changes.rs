@@ -6,10 +6,13 @@
 use super::error::{Effect, Error};
 use super::groups::{FailurePolicy, FirstOffset, GROUPS_HINT, GROUPS_LOCK, LANES_ADD, MEMBERS_LIST};
 use super::query::query;
+use super::windows::{ExpiryPolicy, WindowChanges};
 use super::{Store, retry};
 use crate::ids::{Epoch, GroupId, Offset};
 
-query!(GROUPS_ALTER = "groups_alter"[INT8, INT8, INT4, INT8, FLOAT8, INT8, TEXT]);
+query!(GROUPS_ALTER = "groups_alter"[
+    INT8, INT8, INT4, INT8, FLOAT8, INT8, TEXT, INT8, INT8, INT8, INT8, TEXT
+]);
 query!(GROUPS_CLOSE = "groups_close"[INT8]);
 query!(GROUPS_DELETE = "groups_delete"[INT8]);
 query!(LANES_CLOSE = "lanes_close"[INT8]);
@@ -25,6 +28,7 @@ pub struct GroupChanges {
     pub backoff_factor: Option<f64>,
     pub backoff_cap_ms: Option<u64>,
     pub on_failure: Option<FailurePolicy>,
+    pub windows: WindowChanges,
 }
 
 /// What becomes of a group that still has members when it is deleted.
@@ -63,11 +67,27 @@ impl Store {
         let (cap, attempts) =
             (ms(changes.backoff_cap_ms), changes.max_attempts.map(|attempts| attempts as i32));
         let on_failure = changes.on_failure.map(FailurePolicy::as_str);
+        let windows = &changes.windows;
+        let (delay, max_age) = (ms(windows.delay_ms), ms(windows.max_age_ms));
+        let (window, window_max) = (ms(windows.window_ms), ms(windows.window_max_ms));
+        let on_expiry = windows.on_expiry.map(ExpiryPolicy::as_str);
         retry::contended(retry::Policy::CONTENDED, || async {
             let mut connection = self.connection().await?;
             let transaction = connection.begin().await?;
-            let params: super::connection::Params<'_> =
-                &[&group_id.0, &deadline, &attempts, &base, &changes.backoff_factor, &cap, &on_failure];
+            let params: super::connection::Params<'_> = &[
+                &group_id.0,
+                &deadline,
+                &attempts,
+                &base,
+                &changes.backoff_factor,
+                &cap,
+                &on_failure,
+                &delay,
+                &window,
+                &window_max,
+                &max_age,
+                &on_expiry,
+            ];
             if transaction.execute(&GROUPS_ALTER, params).await? == 0 {
                 transaction.rollback().await?;
                 return Ok(false);

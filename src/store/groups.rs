@@ -7,10 +7,15 @@ use std::time::Duration;
 use super::error::{Effect, Error};
 use super::lanes::{BROKERS_HOLD, LaneRow, lane_row};
 use super::query::query;
+use super::windows::Windows;
 use super::{Store, retry};
 use crate::ids::{BrokerId, GroupId, Offset, PartitionId, SessionId, TopicId};
 
-query!(GROUPS_CREATE = "groups_create"[INT8, TEXT, INT8, INT4, INT8, FLOAT8, INT8, TEXT, INT8_ARRAY, INT8_ARRAY]);
+query!(
+    GROUPS_CREATE = "groups_create"[
+        INT8, TEXT, INT8, INT4, INT8, FLOAT8, INT8, TEXT, INT8_ARRAY, INT8_ARRAY, INT8, INT8, INT8, INT8, TEXT
+    ]
+);
 query!(GROUPS_FIND = "groups_find"[INT8, TEXT]);
 query!(GROUPS_SETTINGS = "groups_settings"[INT8]);
 query!(GROUPS_LOCK = "groups_lock"[INT8]);
@@ -60,6 +65,7 @@ pub struct GroupSettings {
     pub backoff_factor: f64,
     pub backoff_cap: Duration,
     pub on_failure: FailurePolicy,
+    pub windows: Windows,
 }
 
 /// A group as it is stored.
@@ -104,6 +110,9 @@ impl Store {
         let offsets: Vec<Option<i64>> =
             first_offsets.iter().map(|(_, offset)| offset.map(|offset| offset.0)).collect();
         let on_failure = settings.on_failure.as_str();
+        let windows = &settings.windows;
+        let (delay_ms, max_age_ms) = (millis(windows.delay), millis(windows.max_age));
+        let (window_ms, window_max_ms) = (millis(windows.window), millis(windows.window_max));
         let connection = self.connection().await?;
         let params: super::connection::Params<'_> = &[
             &topic_id.0,
@@ -116,6 +125,11 @@ impl Store {
             &on_failure,
             &partition_ids,
             &offsets,
+            &delay_ms,
+            &window_ms,
+            &window_max_ms,
+            &max_age_ms,
+            &windows.on_expiry.as_str(),
         ];
         let row = connection.query_opt(&GROUPS_CREATE, params, Effect::Possible).await?;
         Ok(row.map(|row| GroupId(row.get("group_id"))))
@@ -240,6 +254,7 @@ pub(super) fn group(row: &tokio_postgres::Row) -> Group {
             backoff_factor: row.get("backoff_factor"),
             backoff_cap: ms("backoff_cap_ms"),
             on_failure: FailurePolicy::parse(on_failure).expect("the database knows the same policies"),
+            windows: Windows::of(row),
         },
     }
 }

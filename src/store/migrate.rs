@@ -59,6 +59,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     7 "0007_create_utilisation",
     8 "0008_create_steps",
     9 "0009_create_traces",
+    14 "0014_create_windows",
 ];
 
 /// How the schema of a database stands to the migrations that this binary knows.

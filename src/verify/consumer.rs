@@ -228,7 +228,7 @@ impl Consumer {
                 backoff_base_ms: Some(5),
                 backoff_factor: Some(1.0),
                 backoff_cap_ms: Some(5),
-                on_failure: None,
+                ..WantedSettings::default()
             }),
         })
     }

@@ -165,6 +165,11 @@ impl Peer {
             backoff_factor: 2.0,
             backoff_cap_ms: 60_000,
             on_failure: OnFailure::DeadLetter,
+            delay_ms: 0,
+            window_ms: 0,
+            window_max_ms: 0,
+            max_age_ms: 0,
+            on_expiry: laneway_client::wire::OnExpiry::Evict,
         };
         self.send(BrokerFrame::Subscribed(Subscribed {
             id,

@@ -20,6 +20,7 @@ RULES = [
     ("malformed", re.compile(r"from$")),  # only one of from, before and at
     ("invalid_message", re.compile(r"(messages\[\d+\]\.)?sequence$")),  # follows on, and needs a producer
     ("invalid_setting", re.compile(r"partitions$")),  # a topic never loses one
+    ("invalid_setting", re.compile(r"(window_ms|window_max_ms|max_age_ms)$")),  # must not contradict each other
     ("key_too_large", re.compile(r"(messages\[\d+\]\.)?key$")),
     ("invalid_cause", re.compile(r"(messages\[\d+\]\.)?cause$")),  # names a message, which must exist
     ("headers_too_large", re.compile(r"(messages\[\d+\]\.)?headers$")),

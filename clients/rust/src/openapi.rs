@@ -12,7 +12,7 @@ use crate::error_code::ErrorCode;
 use crate::group::GroupName;
 use crate::name::NAME_CHARS_MAX;
 use crate::topic::{TOPIC_PARTITIONS_MAX, TopicName};
-use crate::wire::{OnFailure, Start};
+use crate::wire::{OnExpiry, OnFailure, Start};
 
 /// An offset, an epoch or a count of bytes: never negative.
 #[derive(Debug)]
@@ -99,6 +99,9 @@ schemas! {
     ErrorCode => text().enum_values(Some(ErrorCode::ALL.iter().map(|code| code.as_str()))).build();
     OnFailure => text()
         .enum_values(Some([OnFailure::DeadLetter, OnFailure::Block, OnFailure::Skip].map(OnFailure::as_str)))
+        .build();
+    OnExpiry => text()
+        .enum_values(Some([OnExpiry::Evict, OnExpiry::DeadLetter].map(OnExpiry::as_str)))
         .build();
     Start => OneOfBuilder::new()
         .item(text().enum_values(Some(["earliest", "latest"])).build())

@@ -10,10 +10,12 @@ use laneway_client::ErrorCode;
 use laneway_client::wire::record::BatchHeader;
 use laneway_client::wire::{BrokerFrame, ErrorFrame};
 
+use super::evict::Line;
 use super::lane::Sendable;
 use super::ranges::Ranges;
 use super::task::{GroupTask, Held, Look};
 use crate::broker::hot_tail::{Found, HotTails};
+use crate::broker::outbox::Outbox;
 use crate::broker::reader::ReadError;
 use crate::broker::slab::{Piece, Slab};
 use crate::ids::{Epoch, Offset, PartitionId, SessionId};
@@ -103,16 +105,13 @@ impl GroupTask {
             return Turn::Waits;
         };
         let Some(sendable) = held.lane.sendable(now) else {
-            if held.lane.has_too_many_gaps() && !std::mem::replace(&mut held.told_gaps, true) {
-                let detail = "too many single acks wait for messages before them: nothing more is sent until those are acknowledged";
-                let mut frame = ErrorFrame::new(ErrorCode::TooManyGaps, detail);
-                frame.subscription = Some(member.subscription);
-                frame.partition = Some(held.number);
-                outbox.push(BrokerFrame::Error(Box::new(frame)));
-            }
+            tell_gaps(held, member.subscription, outbox);
             return Turn::Waits;
         };
         held.told_gaps = false;
+        if held.window.holds(sendable.from, now) {
+            return Turn::Waits;
+        }
         let metrics = &self.surroundings.metrics;
         member.credit.restore(member.refund.take());
         let Some(room) = member.credit.room() else {
@@ -140,6 +139,14 @@ impl GroupTask {
                 held.fetching = true;
                 let room = held.room_to_read(room.with_messages(sendable.messages), now);
                 self.effects.fetch(partition_id, held.fence.epoch, sendable.from, room);
+                return Turn::Waits;
+            }
+        };
+        let pieces = match held.in_line(&self.group.settings.windows, &self.surroundings, pieces, now) {
+            Line::Due(pieces) => pieces,
+            Line::Waits => return Turn::Waits,
+            Line::Look(look) => {
+                self.effects.look(held.fence, look);
                 return Turn::Waits;
             }
         };
@@ -240,7 +247,8 @@ impl GroupTask {
         // What is past already waits for something else, and whatever that is, makes the lane try again.
         let future = |moment: Option<Instant>| moment.filter(|moment| *moment > now);
         let gate = future(held.lane.next_moment());
-        let moments = [gate, held.drain_until, future(short), commit, overdue, held.retry_at];
+        let due = future(held.window.due.map(|(_, moment)| moment));
+        let moments = [gate, held.drain_until, future(short), commit, overdue, held.retry_at, due];
         let Some(moment) = moments.into_iter().flatten().min() else { return };
         if held.timer.is_none_or(|listed| moment < listed) {
             if let Some(listed) = held.timer.replace(moment) {
@@ -248,6 +256,17 @@ impl GroupTask {
             }
             self.timers.insert((moment, partition_id));
         }
+    }
+}
+
+/// Tells a client, once, that it has too many gaps.
+fn tell_gaps(held: &mut Held, subscription: u32, outbox: &Outbox) {
+    if held.lane.has_too_many_gaps() && !std::mem::replace(&mut held.told_gaps, true) {
+        let detail = "too many single acks wait for messages before them: nothing more is sent until those are acknowledged";
+        let mut frame = ErrorFrame::new(ErrorCode::TooManyGaps, detail);
+        frame.subscription = Some(subscription);
+        frame.partition = Some(held.number);
+        outbox.push(BrokerFrame::Error(Box::new(frame)));
     }
 }
 

@@ -8,9 +8,10 @@
 //! | `deliver` | feeding lanes from the hot tail or the segments, within credit |
 //! | `answer` | acks, nacks, progress, credit, and what follows from failures |
 //! | `stepping` | what steps of pipelines reserve and acknowledge |
+//! | `evict` | windows of lanes, and what has expired |
 //! | `effects` | what is done beside the loop, in the database |
 //! | `flights` | spans of deliveries and acks, if anybody wants them |
-//! | `lane`, `ranges`, `times`, `credit`, `assignment`, `backoff`, `settings` | the rules; pure |
+//! | `lane`, `ranges`, `times`, `credit`, `assignment`, `backoff`, `settings`, `windows` | the rules; pure |
 //! | `model` | the rules in every order of events; in tests only |
 //!
 //! One task per group and broker owns everything about the lanes that this broker's sessions hold. It never waits for the
@@ -22,6 +23,7 @@ mod backoff;
 mod credit;
 mod deliver;
 mod effects;
+mod evict;
 mod flights;
 pub mod lane;
 #[cfg(test)]
@@ -33,6 +35,7 @@ pub(super) mod start;
 mod stepping;
 mod task;
 mod times;
+mod windows;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -41,7 +41,8 @@ nothing twice. Ctrl-C ends the input: what was read is published.\n\n\
 Examples:\n  laneway publish orders orders.ndjson\n  \
 echo '{\"order\": 17}' | laneway publish orders --key customer-17\n  \
 laneway publish invoices --whole invoice.pdf --header kind=pdf --transaction-id invoice-2026-17\n  \
-laneway publish orders --transaction-id import-7 --json < orders.ndjson";
+laneway publish orders --transaction-id import-7 --json < orders.ndjson\n  \
+laneway publish prices --ttl 30s < ticks.ndjson";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -66,6 +67,9 @@ pub(super) struct Publish {
     /// A header of all messages; may be given more than once, with another name
     #[arg(long, value_name = "NAME=VALUE", value_parser = header)]
     header: Vec<(String, String)>,
+    /// Not worth delivering when it is older than this, like 10m
+    #[arg(long, value_name = "DURATION")]
+    ttl: Option<humantime::Duration>,
     /// The whole input is one message
     #[arg(long)]
     whole: bool,
@@ -254,6 +258,7 @@ impl Job<'_> {
             trace_id: publish.trace,
             transaction_id: id.map(|id| transaction_id(id, line.number)),
             headers: self.headers.clone(),
+            ttl_ms: publish.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
             ..NewMessage::default()
         }
     }

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::record::Record;
-use super::shared::{OffsetRange, OnFailure, ResumeOutcome, Token};
+use super::group_settings::GroupSettings;
+use super::shared::{OffsetRange, ResumeOutcome, Token};
 use super::tracing::{TraceChanged, Traced, Watching};
 use super::transact::Transacted;
 use crate::error_code::{Class, ErrorCode};
@@ -223,25 +224,6 @@ pub struct Subscribed {
     pub partitions: u32,
     /// The group's settings, all of them.
     pub settings: GroupSettings,
-}
-
-/// All settings of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct GroupSettings {
-    /// How long the oldest unacknowledged message may take.
-    pub ack_deadline_ms: u64,
-    /// Attempts before `on_failure` decides.
-    pub max_attempts: u32,
-    /// Pause after the first failure.
-    pub backoff_base_ms: u64,
-    /// By how much the pause grows with each failure.
-    pub backoff_factor: f64,
-    /// Longest pause.
-    pub backoff_cap_ms: u64,
-    /// What becomes of a message that failed for good.
-    pub on_failure: OnFailure,
 }
 
 /// A lane is the session's. Comes before the first batch of its epoch.

@@ -21,6 +21,7 @@ pub mod client_frames;
 pub mod close;
 mod depth;
 mod frame_error;
+mod group_settings;
 mod json;
 mod members;
 mod msgpack;
@@ -35,7 +36,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use broker_frames::{
-    Acked, Batch, BrokerFrame, Duplicate, ErrorFrame, Fault, GoAway, GroupSettings, LaneDraining,
+    Acked, Batch, BrokerFrame, Duplicate, ErrorFrame, Fault, GoAway, LaneDraining,
     LaneGranted, LaneReset, LaneRevoked, Limits, Published, PublishedUnit, ResumeReport, ResumedLane,
     Subscribed, TailedLane, Tailing, Unsubscribed, Untailed, Welcome,
 };
@@ -45,9 +46,10 @@ pub use client_frames::{
 };
 pub use close::{Advice, CloseCode};
 pub use frame_error::FrameError;
+pub use group_settings::GroupSettings;
 pub use new_message::NewMessage;
 pub use record::{BatchHeader, Record, RecordRef, batch_frame};
-pub use shared::{CreditGrant, OffsetRange, OnFailure, ResumeOutcome, Start, Token};
+pub use shared::{CreditGrant, OffsetRange, OnExpiry, OnFailure, ResumeOutcome, Start, Token};
 pub use tracing::{ReadTrace, TraceChanged, Traced, Watch, Watching};
 pub use transact::{Placed, StepPublish, Transact, Transacted};
 

@@ -17,8 +17,10 @@ use crate::traceparent;
 /// Version of the MessagePack array, its first element.
 const VERSION: i64 = 1;
 /// Elements of the array with everything in it.
-const SLOTS: u32 = 11;
-/// Elements that an array has at least: its last two may be left out.
+const SLOTS: u32 = 12;
+/// Elements of an array without `ttl_ms`.
+const SLOTS_LASTING: u32 = 11;
+/// Elements that an array has at least: its last three may be left out.
 const SLOTS_MIN: u32 = 9;
 
 /// One message to publish.
@@ -44,6 +46,8 @@ pub struct NewMessage {
     pub content_type: Option<String>,
     /// With a `producer_id`: the number of this message among those the producer sends to its partition, from 0.
     pub sequence: Option<i64>,
+    /// How long after its publish it is worth delivering, in milliseconds. Absent: for ever.
+    pub ttl_ms: Option<u64>,
 }
 
 /// The JSON value for a payload: as it is where the content type is JSON, and it is, and fits into a frame; else text.
@@ -72,6 +76,7 @@ pub(super) fn to_json(message: &NewMessage) -> PublishMessage {
         headers: message.headers.clone(),
         content_type: message.content_type.clone(),
         sequence: message.sequence,
+        ttl_ms: message.ttl_ms,
     }
 }
 
@@ -103,6 +108,7 @@ impl NewMessage {
             headers,
             content_type: message.content_type.or(is_json.then(|| "application/json".to_owned())),
             sequence: message.sequence,
+            ttl_ms: message.ttl_ms,
         })
     }
 }
@@ -138,8 +144,13 @@ pub(super) fn trace_id(text: &str, field: &str) -> Result<Uuid, FrameError> {
 
 /// Appends the MessagePack array.
 pub(super) fn write(message: &NewMessage, out: &mut Vec<u8>) {
-    let is_plain = message.cause.is_none() && message.links.is_empty();
-    pack::array(out, if is_plain { SLOTS_MIN } else { SLOTS } as usize);
+    // As few as it takes: older brokers know no more.
+    let slots = match message {
+        NewMessage { ttl_ms: Some(_), .. } => SLOTS,
+        NewMessage { cause: None, links, .. } if links.is_empty() => SLOTS_MIN,
+        NewMessage { .. } => SLOTS_LASTING,
+    };
+    pack::array(out, slots as usize);
     pack::int(out, VERSION);
     pack::bin(out, &message.payload);
     pack::optional(out, message.key.as_deref(), pack::bin);
@@ -149,8 +160,8 @@ pub(super) fn write(message: &NewMessage, out: &mut Vec<u8>) {
     pack::optional(out, (!message.headers.is_empty()).then_some(&message.headers), pack::text_map);
     pack::optional(out, message.content_type.as_deref(), pack::text);
     pack::optional(out, message.sequence, pack::int);
-    if is_plain {
-        return; // as brokers read it that know no causes
+    if slots == SLOTS_MIN {
+        return;
     }
     pack::optional(out, message.cause.as_ref(), |out, cause| {
         write_cause(out, &cause.topic, cause.partition, cause.offset);
@@ -159,6 +170,9 @@ pub(super) fn write(message: &NewMessage, out: &mut Vec<u8>) {
         pack::array(out, links.len());
         links.iter().for_each(|link| pack::bin(out, link.as_bytes()));
     });
+    if slots == SLOTS {
+        pack::optional(out, message.ttl_ms, pack::uint);
+    }
 }
 
 /// A cause as MessagePack carries it: `[topic, partition, offset]`.
@@ -186,8 +200,8 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<NewMessage, (&'static str,
     let slot = |name| move |expected| (name, expected);
     let slots = reader.array().map_err(slot(""))?;
     let version = reader.int().map_err(slot("version"))?;
-    if version != VERSION || (slots != SLOTS && slots != SLOTS_MIN) {
-        return Err(("version", Expected("an array of 9 or 11 elements that begins with 1")));
+    if version != VERSION || ![SLOTS, SLOTS_LASTING, SLOTS_MIN].contains(&slots) {
+        return Err(("version", Expected("an array of 9, 11 or 12 elements that begins with 1")));
     }
     let mut message = NewMessage {
         payload: reader.bytes().map_err(slot("payload"))?,
@@ -200,9 +214,12 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<NewMessage, (&'static str,
         sequence: reader.optional(Reader::int).map_err(slot("sequence"))?,
         ..NewMessage::default()
     };
-    if slots == SLOTS {
+    if slots >= SLOTS_LASTING {
         message.cause = reader.optional(read_cause).map_err(slot("cause"))?;
         message.links = reader.optional(read_links).map_err(slot("links"))?.unwrap_or_default();
+    }
+    if slots == SLOTS {
+        message.ttl_ms = reader.optional(Reader::u64).map_err(slot("ttl_ms"))?;
     }
     Ok(message)
 }

@@ -140,6 +140,7 @@ fn publishes() -> Vec<(&'static str, ClientFrame)> {
         ("publish_base64", publish(vec![binary])),
         ("publish_full", ClientFrame::Publish(sequenced)),
         ("publish_caused", publish(vec![caused, message(b"hello")])),
+        ("publish_ttl", publish(vec![NewMessage { ttl_ms: Some(30_000), ..message(b"hello") }])),
     ]
 }
 
@@ -151,7 +152,17 @@ fn subscriptions() -> Vec<(&'static str, ClientFrame)> {
         backoff_factor: Some(2.5),
         backoff_cap_ms: Some(60_000),
         on_failure: Some(OnFailure::DeadLetter),
+        ..WantedSettings::default()
     };
+    let windows = WantedSettings {
+        delay_ms: Some(1_000),
+        window_ms: Some(5_000),
+        window_max_ms: Some(60_000),
+        max_age_ms: Some(3_600_000),
+        on_expiry: Some(OnExpiry::DeadLetter),
+        ..WantedSettings::default()
+    };
+    let windowed = Subscribe { settings: Some(windows), ..subscribe(None) };
     let at = Start::At("2026-11-16T06:41:00Z".into());
     let full = Subscribe { batch: Some(batch_options()), settings: Some(settings), ..subscribe(None) };
     let part = Tail { partitions: Some(vec![0, 7]), start: Some(Start::Offset(1_000)), ..tail() };
@@ -162,6 +173,7 @@ fn subscriptions() -> Vec<(&'static str, ClientFrame)> {
         ("subscribe_at", ClientFrame::Subscribe(subscribe(Some(at)))),
         ("subscribe_offset", ClientFrame::Subscribe(subscribe(Some(Start::Offset(1_000))))),
         ("subscribe_full", ClientFrame::Subscribe(full)),
+        ("subscribe_windows", ClientFrame::Subscribe(windowed)),
         ("unsubscribe", ClientFrame::Unsubscribe(Unsubscribe { id: 4, subscription: 1 })),
         ("tail", ClientFrame::Tail(tail())),
         ("tail_partitions", ClientFrame::Tail(Tail { batch: Some(batch_options()), ..part })),
@@ -309,6 +321,11 @@ fn lanes() -> Vec<(&'static str, BrokerFrame)> {
         backoff_factor: 2.0,
         backoff_cap_ms: 60_000,
         on_failure: OnFailure::Block,
+        delay_ms: 0,
+        window_ms: 0,
+        window_max_ms: 0,
+        max_age_ms: 0,
+        on_expiry: OnExpiry::Evict,
     };
     let (group, topic) = ("billing".to_owned(), "orders".to_owned());
     let subscribed =
