@@ -221,6 +221,7 @@ impl GroupTask {
         let ack_deadline = self.group.settings.ack_deadline;
         let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| !held.releasing) else { return };
         held.retry_at = held.retry_at.filter(|moment| *moment > now);
+        held.window.due = held.window.due.filter(|(_, moment)| *moment > now);
         held.lane.open_gate(now);
         if held.drain_until.is_some_and(|until| until <= now) {
             return self.release(partition_id, "moved");
@@ -247,7 +248,7 @@ impl GroupTask {
         // What is past already waits for something else, and whatever that is, makes the lane try again.
         let future = |moment: Option<Instant>| moment.filter(|moment| *moment > now);
         let gate = future(held.lane.next_moment());
-        let due = future(held.window.due.map(|(_, moment)| moment));
+        let due = held.window.due.map(|(_, moment)| moment); // may be past by now, and then it is due
         let moments = [gate, held.drain_until, future(short), commit, overdue, held.retry_at, due];
         let Some(moment) = moments.into_iter().flatten().min() else { return };
         if held.timer.is_none_or(|listed| moment < listed) {

@@ -162,7 +162,8 @@ fn subscriptions() -> Vec<(&'static str, ClientFrame)> {
         on_expiry: Some(OnExpiry::DeadLetter),
         ..WantedSettings::default()
     };
-    let windowed = Subscribe { settings: Some(windows), ..subscribe(None) };
+    let (group, topic) = ("digest-of-the-day".repeat(8), "orders.of.all.shops".repeat(8));
+    let windowed = Subscribe { settings: Some(windows), group, topic, ..subscribe(None) };
     let at = Start::At("2026-11-16T06:41:00Z".into());
     let full = Subscribe { batch: Some(batch_options()), settings: Some(settings), ..subscribe(None) };
     let part = Tail { partitions: Some(vec![0, 7]), start: Some(Start::Offset(1_000)), ..tail() };
