@@ -52,13 +52,17 @@ pub(super) fn print(settings: &GroupSettings) {
         (0, _) => {}
         (window, 0) => println!("  delivers a partition when it has been quiet for {window} ms"),
         (window, max) => {
-            println!("  delivers a partition when it has been quiet for {window} ms, after {max} ms at the latest");
+            println!(
+                "  delivers a partition when it has been quiet for {window} ms, after {max} ms at the latest"
+            );
         }
     }
     match max_age_ms {
         0 if on_expiry == OnExpiry::Evict => {}
         0 => println!("  what has outlived its ttl: {}", on_expiry.as_str()),
-        max_age => println!("  what is older than {max_age} ms, or has outlived its ttl: {}", on_expiry.as_str()),
+        max_age => {
+            println!("  what is older than {max_age} ms, or has outlived its ttl: {}", on_expiry.as_str())
+        }
     }
 }
 

@@ -80,7 +80,8 @@ async fn a_delayed_message_comes_not_before_its_delay_and_soon_after_until_the_d
 #[tokio::test(flavor = "multi_thread")]
 async fn a_window_opens_when_its_partition_is_quiet_and_at_the_latest_after_its_longest_wait() {
     let bus = Bus::with_topic("orders", 1).await;
-    let quiet = WantedSettings { window_ms: Some(400), window_max_ms: Some(60_000), ..WantedSettings::default() };
+    let quiet =
+        WantedSettings { window_ms: Some(400), window_max_ms: Some(60_000), ..WantedSettings::default() };
     let mut debounced = join(&bus, Subprotocol::Json, "debounced", quiet).await;
     let busy = WantedSettings { window_ms: Some(400), window_max_ms: Some(700), ..WantedSettings::default() };
     let mut hurried = join(&bus, Subprotocol::MessagePack, "hurried", busy).await;
@@ -137,7 +138,8 @@ async fn what_is_too_old_for_its_group_is_evicted_in_one_transaction_and_its_tra
     assert_eq!(consumer.ack_below(&batch, 4_001).await.unwrap(), 4_001);
     becomes(&bus.server, "expired_messages_total{reason=\"max_age\"}", 4_000.0).await;
     let raw = bus.database.raw().await;
-    let rows = raw.query("SELECT \"offset\", end_offset, outcome, reason FROM laneway.failure", &[]).await.unwrap();
+    let rows =
+        raw.query("SELECT \"offset\", end_offset, outcome, reason FROM laneway.failure", &[]).await.unwrap();
     let told: Vec<(i64, i64, &str, &str)> =
         rows.iter().map(|row| (row.get(0), row.get(1), row.get(2), row.get(3))).collect();
     assert_eq!(told, [(0, 4_000, "evicted", "max_age")]);
@@ -170,19 +172,29 @@ async fn what_has_outlived_its_ttl_becomes_a_dead_letter_where_the_group_says_so
         let mut producer = bus.connect(subprotocol).await;
         let message = NewMessage { ttl_ms: Some(ttl_ms), ..to_partition(0, "never") };
         let id = producer.id();
-        let publish = laneway_client::wire::Publish { id, topic: "orders".into(), producer_id: None, messages: vec![message] };
+        let publish = laneway_client::wire::Publish {
+            id,
+            topic: "orders".into(),
+            producer_id: None,
+            messages: vec![message],
+        };
         producer.send(laneway_client::wire::ClientFrame::Publish(publish)).await;
         let refused = producer.error().await;
-        assert_eq!((refused.code, refused.field.as_deref()), (ErrorCode::InvalidMessage, Some("messages[0].ttl_ms")));
+        assert_eq!(
+            (refused.code, refused.field.as_deref()),
+            (ErrorCode::InvalidMessage, Some("messages[0].ttl_ms"))
+        );
     }
     let mut producer = bus.connect(Subprotocol::MessagePack).await;
     let ttl = |number: u32| (number % 3 == 1).then_some(1_800_000);
-    let messages = (0..12).map(|number| NewMessage { ttl_ms: ttl(number), ..to_partition(0, format!("m{number}")) });
+    let messages =
+        (0..12).map(|number| NewMessage { ttl_ms: ttl(number), ..to_partition(0, format!("m{number}")) });
     producer.publish("orders", messages.collect()).await;
     make_old(&bus, 12).await;
     let settings = WantedSettings { on_expiry: Some(OnExpiry::DeadLetter), ..quick_retries(2) };
     let mut consumer = bus.connect(Subprotocol::MessagePack).await;
-    let wish = Subscribe { settings: Some(settings), batch: Some(batches_of(12)), ..subscribe("billing", "orders") };
+    let wish =
+        Subscribe { settings: Some(settings), batch: Some(batches_of(12)), ..subscribe("billing", "orders") };
     consumer.subscribe_with(wish).await.unwrap();
     let first = consumer.batch().await;
     assert_eq!(offsets(&first), [0]);
@@ -198,7 +210,12 @@ async fn what_has_outlived_its_ttl_becomes_a_dead_letter_where_the_group_says_so
         .iter()
         .map(|dead| {
             let number = |name: &str| dead[name].as_i64().unwrap();
-            (number("offset"), number("attempts"), dead["reason"].as_str().unwrap(), dead["payload"].as_str().unwrap())
+            (
+                number("offset"),
+                number("attempts"),
+                dead["reason"].as_str().unwrap(),
+                dead["payload"].as_str().unwrap(),
+            )
         })
         .collect();
     assert_eq!(told, [(1, 0, "ttl", "m1"), (4, 0, "ttl", "m4"), (7, 0, "ttl", "m7"), (10, 0, "ttl", "m10")]);

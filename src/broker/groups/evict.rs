@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use super::Surroundings;
 use super::effects::{Effects, Event, settle};
 use super::lane::Gate;
 use super::task::{GroupTask, Held, Look};
 use super::windows::{self, Due};
-use super::Surroundings;
 use crate::broker::clock::until_passed;
 use crate::broker::metrics::Reason;
 use crate::broker::reader::{ReadError, Reader};
@@ -76,7 +76,9 @@ impl Held {
             Due::Closed { published_at } => {
                 let newest = surroundings.tails.newest(self.fence.partition_id).unwrap_or(published_at);
                 match windows::closed_for(windows, published_at, newest, time) {
-                    Duration::ZERO => self.look(Looked::Head(First { offset: from, published_at, looked_at: time })),
+                    Duration::ZERO => {
+                        self.look(Looked::Head(First { offset: from, published_at, looked_at: time }))
+                    }
                     wait => self.wait(from, now + until_passed(wait)),
                 }
             }
@@ -265,8 +267,7 @@ impl GroupTask {
         let commit = Some(held.lane.commit_without_ranges(pairs));
         held.lane.gate = Gate::Settling;
         held.window.evicting = true;
-        let settlement =
-            Settlement { commit, eviction: Some(eviction.clone()), ..Settlement::default() };
+        let settlement = Settlement { commit, eviction: Some(eviction.clone()), ..Settlement::default() };
         self.effects.evict(held.fence, settlement, Eviction { dead_letters: Vec::new(), ..eviction });
     }
 

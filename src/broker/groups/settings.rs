@@ -5,8 +5,8 @@ use std::time::Duration;
 use laneway_client::wire::{self, OnExpiry, OnFailure, WantedSettings};
 
 use crate::limits::{
-    ACK_DEADLINE_MAX, ACK_DEADLINE_MIN, AGE_MAX, ATTEMPTS_MAX, BACKOFF_FACTOR_MAX, BACKOFF_MAX, WINDOW_MAX_FACTOR,
-    WINDOW_MIN,
+    ACK_DEADLINE_MAX, ACK_DEADLINE_MIN, AGE_MAX, ATTEMPTS_MAX, BACKOFF_FACTOR_MAX, BACKOFF_MAX,
+    WINDOW_MAX_FACTOR, WINDOW_MIN,
 };
 use crate::store::groups::{FailurePolicy, GroupSettings};
 use crate::store::windows::{ExpiryPolicy, Windows};
@@ -111,7 +111,10 @@ fn windows(request: &WantedSettings) -> Result<Windows, InvalidSetting> {
     }
     let longest = if window_max.is_zero() { window * WINDOW_MAX_FACTOR } else { window_max };
     if !max_age.is_zero() && max_age <= delay.max(longest) {
-        let rule = format!("0, or longer than {} milliseconds: so long messages wait", delay.max(longest).as_millis());
+        let rule = format!(
+            "0, or longer than {} milliseconds: so long messages wait",
+            delay.max(longest).as_millis()
+        );
         return broken("max_age_ms", rule);
     }
     Ok(windows)

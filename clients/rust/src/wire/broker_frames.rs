@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::record::Record;
 use super::group_settings::GroupSettings;
+use super::record::Record;
 use super::shared::{OffsetRange, ResumeOutcome, Token};
 use super::tracing::{TraceChanged, Traced, Watching};
 use super::transact::Transacted;

@@ -36,9 +36,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use broker_frames::{
-    Acked, Batch, BrokerFrame, Duplicate, ErrorFrame, Fault, GoAway, LaneDraining,
-    LaneGranted, LaneReset, LaneRevoked, Limits, Published, PublishedUnit, ResumeReport, ResumedLane,
-    Subscribed, TailedLane, Tailing, Unsubscribed, Untailed, Welcome,
+    Acked, Batch, BrokerFrame, Duplicate, ErrorFrame, Fault, GoAway, LaneDraining, LaneGranted, LaneReset,
+    LaneRevoked, Limits, Published, PublishedUnit, ResumeReport, ResumedLane, Subscribed, TailedLane,
+    Tailing, Unsubscribed, Untailed, Welcome,
 };
 pub use client_frames::{
     Ack, BatchOptions, ClientFrame, Credit, Hello, Nack, Progress, Publish, Resume, Subscribe, Tail,
