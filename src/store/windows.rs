@@ -125,7 +125,7 @@ pub struct Evicted {
 
 impl Evicted {
     /// How many messages it is.
-    pub const fn len(&self) -> u64 {
+    pub const fn messages(&self) -> u64 {
         (self.end.0 - self.first.0).unsigned_abs()
     }
 }

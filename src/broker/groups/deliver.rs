@@ -159,13 +159,7 @@ impl GroupTask {
             return Turn::Waits;
         };
         held.short_since = None;
-        let header = BatchHeader {
-            subscription: member.subscription,
-            partition: held.number,
-            epoch: held.fence.epoch.0,
-            round: held.lane.round,
-            attempts: held.lane.attempts_between(first, last),
-        };
+        let header = header(held, member.subscription, first, last);
         metrics.hot_tail_hits.inc_by(u64::from(held.fetched.is_none()));
         let published_at = pieces.iter().flat_map(Piece::messages).map(|message| message.published_at);
         metrics.on_delivered(published_at, pieces.iter().map(Piece::bytes).sum());
@@ -257,6 +251,17 @@ impl GroupTask {
             }
             self.timers.insert((moment, partition_id));
         }
+    }
+}
+
+/// What stands before messages of a lane.
+fn header(held: &Held, subscription: u32, first: Offset, last: Offset) -> BatchHeader {
+    BatchHeader {
+        subscription,
+        partition: held.number,
+        epoch: held.fence.epoch.0,
+        round: held.lane.round,
+        attempts: held.lane.attempts_between(first, last),
     }
 }
 

@@ -292,9 +292,9 @@ impl GroupTask {
         let metrics = &self.surroundings.metrics;
         for range in &eviction.ranges {
             let reason = range.why.as_str();
-            metrics.expired_messages.get_or_create(&Reason { reason }).inc_by(range.len());
+            metrics.expired_messages.get_or_create(&Reason { reason }).inc_by(range.messages());
             let kept = eviction.policy == ExpiryPolicy::DeadLetter;
-            metrics.dead_letters.inc_by(if kept { range.len() } else { 0 });
+            metrics.dead_letters.inc_by(if kept { range.messages() } else { 0 });
             tracing::debug!(
                 group.name = self.name, partition = held.number, first = %range.first, end = %range.end, reason,
                 policy = eviction.policy.as_str(), "messages have expired"

@@ -100,7 +100,7 @@ fn windows(request: &WantedSettings) -> Result<Windows, InvalidSetting> {
         window: ms("window_ms", request.window_ms)?,
         window_max: ms("window_max_ms", request.window_max_ms)?,
         max_age: ms("max_age_ms", request.max_age_ms)?,
-        on_expiry: expiry_policy(request.on_expiry.unwrap_or_default()),
+        on_expiry: expiry_policy(request.on_expiry.unwrap_or(OnExpiry::Evict)),
     };
     let Windows { delay, window, window_max, max_age, .. } = windows;
     if !window.is_zero() && window < WINDOW_MIN {

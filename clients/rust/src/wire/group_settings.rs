@@ -40,7 +40,7 @@ pub struct GroupSettings {
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub max_age_ms: u64,
     /// What becomes of a message that has expired. Absent: `evict`.
-    #[serde(default, skip_serializing_if = "OnExpiry::is_default")]
+    #[serde(default = "OnExpiry::usual", skip_serializing_if = "OnExpiry::is_usual")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub on_expiry: OnExpiry,
 }

@@ -114,14 +114,13 @@ words! {
 }
 
 impl OnExpiry {
-    pub(crate) const fn is_default(&self) -> bool {
-        matches!(self, Self::Evict)
-    }
-}
-
-impl Default for OnExpiry {
-    fn default() -> Self {
+    /// What a group does that says nothing else.
+    pub(crate) const fn usual() -> Self {
         Self::Evict
+    }
+
+    pub(crate) const fn is_usual(&self) -> bool {
+        matches!(self, Self::Evict)
     }
 }
 
