@@ -171,14 +171,14 @@ impl Peer {
             max_age_ms: 0,
             on_expiry: laneway_client::wire::OnExpiry::Evict,
         };
-        self.send(BrokerFrame::Subscribed(Subscribed {
+        self.send(BrokerFrame::Subscribed(Box::new(Subscribed {
             id,
             subscription,
             group,
             topic,
             partitions: 1,
             settings,
-        }))
+        })))
         .await;
         self.send(BrokerFrame::LaneGranted(LaneGranted {
             subscription,

@@ -354,14 +354,14 @@ impl Groups {
         let member = task::Member::new(&subscription, credit, batch, terms, broker_id);
         if let Some(id) = subscription.id {
             let (group_name, topic) = (subscription.group.clone(), topic.name.clone());
-            subscription.outbox.push(BrokerFrame::Subscribed(wire::Subscribed {
+            subscription.outbox.push(BrokerFrame::Subscribed(Box::new(wire::Subscribed {
                 id,
                 subscription: subscription.number,
                 group: group_name,
                 topic,
                 partitions,
                 settings: settings::described(&group.settings),
-            }));
+            })));
         }
         let handle = self.join(&subscription.group, &topic, &group, member).await;
         Ok(Subscribed { group: handle, partitions, settings: group.settings })

@@ -20,7 +20,7 @@ pub enum BrokerFrame {
     /// A step is done.
     Transacted(Transacted),
     /// The session takes part in the group.
-    Subscribed(Subscribed),
+    Subscribed(Box<Subscribed>),
     /// A lane is the session's.
     LaneGranted(LaneGranted),
     /// A lane is about to move.

@@ -190,7 +190,7 @@ impl Subprotocol {
             "welcome" => BrokerFrame::Welcome(self.body(frame)?),
             "published" => BrokerFrame::Published(self.body(frame)?),
             "transacted" => BrokerFrame::Transacted(self.body(frame)?),
-            "subscribed" => BrokerFrame::Subscribed(self.body(frame)?),
+            "subscribed" => BrokerFrame::Subscribed(Box::new(self.body(frame)?)),
             "lane_granted" => BrokerFrame::LaneGranted(self.body(frame)?),
             "lane_draining" => BrokerFrame::LaneDraining(self.body(frame)?),
             "lane_revoked" => BrokerFrame::LaneRevoked(self.body(frame)?),

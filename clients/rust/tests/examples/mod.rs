@@ -344,7 +344,7 @@ fn lanes() -> Vec<(&'static str, BrokerFrame)> {
     let revoked = "the ack deadline was missed".to_owned();
     let tailed = [(0, 512), (7, 1_042)].map(|(partition, next_offset)| TailedLane { partition, next_offset });
     vec![
-        ("subscribed", BrokerFrame::Subscribed(subscribed)),
+        ("subscribed", BrokerFrame::Subscribed(Box::new(subscribed))),
         ("lane_granted", BrokerFrame::LaneGranted(granted.clone())),
         (
             "lane_granted_reset",
