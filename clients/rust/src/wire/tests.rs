@@ -41,9 +41,11 @@ prop_compose! {
         payload in bytes(), key in prop::option::of(bytes()), partition in any::<Option<u32>>(),
         trace_id in prop::option::of(uuid()), transaction_id in any::<Option<String>>(), headers in headers(),
         content_type in content_type(), sequence in any::<Option<i64>>(), cause in prop::option::of(cause()),
-        links in prop::collection::vec(uuid(), 0..3),
+        links in prop::collection::vec(uuid(), 0..3), ttl_ms in any::<Option<u64>>(),
     ) -> NewMessage {
-        NewMessage { payload, key, partition, trace_id, cause, links, transaction_id, headers, content_type, sequence }
+        NewMessage {
+            payload, key, partition, trace_id, cause, links, transaction_id, headers, content_type, sequence, ttl_ms,
+        }
     }
 }
 
