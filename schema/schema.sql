@@ -79,10 +79,12 @@ CREATE TABLE laneway.message (
     headers             text COLLATE "C",
     content_type        text COLLATE "C",
     payload             bytea NOT NULL,
-    producer            text COLLATE "C"
+    producer            text COLLATE "C",
+    ttl_ms              bigint
 ) PARTITION BY LIST (partition_id);
 COMMENT ON COLUMN laneway.message.headers IS 'A JSON object of strings, kept as its text.';
 COMMENT ON COLUMN laneway.message.producer IS 'The authenticated subject; null until there is authentication.';
+COMMENT ON COLUMN laneway.message.ttl_ms IS 'How long after its publish it is worth delivering; null: for ever.';
 
 CREATE TYPE laneway.segment_state AS ENUM ('attached', 'retired', 'detached');
 
@@ -213,6 +215,11 @@ CREATE TABLE laneway.consumer_group (
     idle_epochs      bigint,
     pulled_at        timestamptz,
     paused_at        timestamptz,
+    delay_ms         bigint NOT NULL DEFAULT 0 CHECK (delay_ms >= 0),
+    window_ms        bigint NOT NULL DEFAULT 0 CHECK (window_ms >= 0),
+    window_max_ms    bigint NOT NULL DEFAULT 0 CHECK (window_max_ms >= 0),
+    max_age_ms       bigint NOT NULL DEFAULT 0 CHECK (max_age_ms >= 0),
+    on_expiry        text COLLATE "C" NOT NULL DEFAULT 'evict' CHECK (on_expiry IN ('evict', 'dead_letter')),
     UNIQUE (topic_id, name)
 );
 COMMENT ON TABLE laneway.consumer_group IS 'Consumers that share one set of committed offsets on a topic.';
@@ -221,6 +228,11 @@ COMMENT ON COLUMN laneway.consumer_group.idle_since_at IS 'When retention first 
 COMMENT ON COLUMN laneway.consumer_group.idle_epochs IS 'The sum of the epochs of its lanes at that time: it grows with every use.';
 COMMENT ON COLUMN laneway.consumer_group.pulled_at IS 'When somebody has pulled last, roughly: pullers are one member of the group for a while after it.';
 COMMENT ON COLUMN laneway.consumer_group.paused_at IS 'Nothing is delivered to it until it is resumed; null: it runs.';
+COMMENT ON COLUMN laneway.consumer_group.delay_ms IS 'Messages are delivered when they are at least so old.';
+COMMENT ON COLUMN laneway.consumer_group.window_ms IS 'A partition is delivered when it has been quiet for so long; 0: at once.';
+COMMENT ON COLUMN laneway.consumer_group.window_max_ms IS 'No message waits longer for that; 0: ten times window_ms.';
+COMMENT ON COLUMN laneway.consumer_group.max_age_ms IS 'Older messages are not delivered; 0: whatever their age.';
+COMMENT ON COLUMN laneway.consumer_group.on_expiry IS 'What becomes of messages that are too old for the group or for themselves.';
 
 CREATE TABLE laneway.member (
     group_id    bigint NOT NULL REFERENCES laneway.consumer_group ON DELETE CASCADE,
@@ -364,14 +376,18 @@ CREATE TABLE laneway.failure (
     group_id      bigint NOT NULL,
     partition_id  bigint NOT NULL,
     "offset"      bigint NOT NULL CHECK ("offset" >= 0),
-    attempt       integer NOT NULL CHECK (attempt > 0),
-    outcome       text COLLATE "C" NOT NULL CHECK (outcome IN ('retry', 'dead_letter', 'skip')),
+    attempt       integer NOT NULL CHECK (attempt >= 0),
+    outcome       text COLLATE "C" NOT NULL CHECK (outcome IN ('retry', 'dead_letter', 'skip', 'evicted')),
     reason        text COLLATE "C" NOT NULL,
     delivered_at  timestamptz,
-    failed_at     timestamptz NOT NULL
+    failed_at     timestamptz NOT NULL,
+    end_offset    bigint,
+    CONSTRAINT failure_range_check CHECK (end_offset > "offset")
 ) WITH (vacuum_truncate = off);
 COMMENT ON TABLE laneway.failure IS 'An attempt at a message that has failed, and what followed: it comes again, or the group has given it up.';
+COMMENT ON COLUMN laneway.failure.end_offset IS 'All messages up to here, not included, have expired together; null: one attempt at one message.';
 CREATE INDEX failure_place ON laneway.failure (group_id, partition_id, "offset", attempt);
+CREATE INDEX failure_range ON laneway.failure (group_id, partition_id, "offset") WHERE end_offset IS NOT NULL;
 
 CREATE TABLE laneway.trace_link (
     linked_trace_id  uuid NOT NULL,

@@ -249,6 +249,18 @@ pub const LANE_TIMES_MAX: usize = 64;
 pub const ACK_DEADLINE_MIN: Duration = Duration::from_millis(100);
 /// Longest ack deadline; who needs longer sends `progress`.
 pub const ACK_DEADLINE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Longest delay, window and age of a group, and ttl of a message: a year, as good as for ever for a queue.
+pub const AGE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Shortest window: below it the look at the end of the partition alone would take longer.
+pub const WINDOW_MIN: Duration = Duration::from_millis(10);
+/// Windows that a message waits for at most, unless its group says otherwise: long enough to gather a burst, and not for ever.
+pub const WINDOW_MAX_FACTOR: u32 = 10;
+/// Ranges that one eviction writes down: they are kept beside the commit until the messages between them are done.
+pub const EVICTED_RANGES_MAX: usize = 256;
+/// Gaps at which a lane waits for acks before more is evicted: the others are for single acks.
+pub const EVICTION_GAPS_MAX: usize = LANE_GAPS_MAX / 2;
+/// How much faster our clock may run than the database's: twice what a clock is slewed by.
+pub const CLOCK_DRIFT_MAX: f64 = 0.001;
 /// Most attempts that a group may allow.
 pub const ATTEMPTS_MAX: u32 = 1_000_000;
 /// Steepest backoff.

@@ -10,6 +10,7 @@
 -- traces:   $28 first integer[], $29 last integer[] (of each batch, in) $30 traces bigint[]
 -- links:    $31 batch integer[], $32 position integer[], $33 trace_id uuid[], $34 linked_trace_id uuid[]
 -- checks:   $35 known_offset bigint[]: where the partition stands if the sequence is known to fit; null: it has to be looked up
+-- more:     $36 ttl_ms bigint[] (of messages)
 -- `batch` counts from 1 in the order of $1. Optional message columns that the whole flush leaves empty are empty arrays.
 -- Rows: 'stored' per batch written; 'sequence' per check that did not fit; 'repeated' per transaction id known.
 -- A batch with neither was not locked. A batch with a misfit is not written: the appender takes it out and comes back.
@@ -73,20 +74,21 @@ base AS MATERIALIZED (
 stored AS (
     INSERT INTO laneway.message (
         partition_id, "offset", published_at, trace_id, cause_partition_id, cause_offset, key, transaction_id, headers,
-        content_type, payload, producer
+        content_type, payload, producer, ttl_ms
     )
     SELECT
         ($1::bigint[])[m.batch],
         (SELECT first_offsets FROM base)[m.batch] + m.position,
         (SELECT published_ats FROM base)[m.batch],
         m.trace_id, m.cause_partition_id, m.cause_offset, m.key, m.transaction_id, m.headers, m.content_type,
-        m.payload, m.producer
+        m.payload, m.producer, m.ttl_ms
     FROM (
         SELECT
             unnest($17::integer[]) AS batch, unnest($18::integer[]) AS position, unnest($19::uuid[]) AS trace_id,
             unnest($20::bigint[]) AS cause_partition_id, unnest($21::bigint[]) AS cause_offset,
             unnest($22::bytea[]) AS key, unnest($23::text[]) AS transaction_id, unnest($24::text[]) AS headers,
-            unnest($25::text[]) AS content_type, unnest($26::bytea[]) AS payload, unnest($27::text[]) AS producer
+            unnest($25::text[]) AS content_type, unnest($26::bytea[]) AS payload, unnest($27::text[]) AS producer,
+            unnest($36::bigint[]) AS ttl_ms
     ) m
     WHERE (SELECT first_offsets FROM base)[m.batch] >= 0
 ),

@@ -1,7 +1,8 @@
 -- trace_groups: what each group has made of some messages.
 -- $1 partition_ids bigint[], $2 offsets bigint[] (one message each)
 -- Rows: a message (its place, from 1) and a group that began at or before it. Locks nothing.
--- The ranges of times of a lane are disjoint unless it was moved back: the newest of a few around the offset is taken.
+-- The ranges of times of a lane, and those that have expired, are disjoint unless it was moved back: a few around the offset are
+-- looked at, and of the times the newest is taken.
 SELECT
     m.place::integer AS place, g.name AS group_name, done.is_done, t.delivered_at, t.acked_at, d.dead_letter_id,
     greatest(
@@ -58,8 +59,23 @@ LEFT JOIN LATERAL (
         'delivered_us', (extract(epoch FROM tried.delivered_at) * 1000000)::bigint,
         'failed_us', (extract(epoch FROM tried.failed_at) * 1000000)::bigint
     ) ORDER BY tried.failed_at, tried.attempt)::text AS failures
-    FROM laneway.failure tried
-    WHERE tried.group_id = l.group_id AND tried.partition_id = l.partition_id AND tried."offset" = m."offset"
+    FROM (
+        SELECT one.attempt, one.outcome, one.reason, one.delivered_at, one.failed_at
+        FROM laneway.failure one
+        WHERE one.group_id = l.group_id AND one.partition_id = l.partition_id AND one."offset" = m."offset"
+          AND one.end_offset IS NULL
+        UNION ALL
+        SELECT near.attempt, near.outcome, near.reason, near.delivered_at, near.failed_at
+        FROM (
+            SELECT expired.*
+            FROM laneway.failure expired
+            WHERE expired.group_id = l.group_id AND expired.partition_id = l.partition_id
+              AND expired."offset" <= m."offset" AND expired.end_offset IS NOT NULL
+            ORDER BY expired."offset" DESC
+            LIMIT 16
+        ) near
+        WHERE near.end_offset > m."offset"
+    ) tried
 ) f ON true
 WHERE least(l.first_offset, coalesce(c.committed_offset, l.first_offset)) <= m."offset"
    OR d.dead_letter_id IS NOT NULL

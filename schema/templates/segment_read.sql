@@ -2,7 +2,7 @@
 -- $1 from bigint, $2 limit bigint, $3 bytes bigint
 -- The first message comes whatever its size. No row: nothing at or after the offset (yet). Locks nothing.
 SELECT m."offset", m.published_at, m.trace_id, m.cause_partition_id, m.cause_offset, m.key, m.transaction_id, m.headers,
-       m.content_type, m.payload, m.producer
+       m.content_type, m.payload, m.producer, m.ttl_ms
 FROM (
     SELECT s.*,
         sum(octet_length(s.payload) + coalesce(octet_length(s.key), 0) + coalesce(octet_length(s.headers), 0))

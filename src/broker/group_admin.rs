@@ -21,6 +21,7 @@ use crate::store::overview::{
     BrokerOverview, GroupOverview, LaneFilter, LaneKey, LaneOverview, MemberOverview,
 };
 use crate::store::topics::Topic;
+use crate::store::windows::WindowChanges;
 
 /// Why nothing was done about a group.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -108,6 +109,7 @@ impl Broker {
     ) -> Result<(), GroupError> {
         settings::checked(wanted)?; // each on its own: what is left out has a default that passes
         let (_, overview) = self.find_group(topic, group).await?;
+        settings::checked(&settings::altered(&overview.group.settings, wanted))?; // and with those that stay
         match self.store.groups_alter(overview.group.group_id, &changes(wanted)).await? {
             true => {
                 tracing::info!(group.name = %group, topic.name = %topic, ?wanted, "group altered");
@@ -192,6 +194,13 @@ fn changes(wanted: &WantedSettings) -> GroupChanges {
             OnFailure::Skip => FailurePolicy::Skip,
         }),
         capacity: wanted.capacity.map(settings::capacity),
+        windows: WindowChanges {
+            delay_ms: wanted.delay_ms,
+            window_ms: wanted.window_ms,
+            window_max_ms: wanted.window_max_ms,
+            max_age_ms: wanted.max_age_ms,
+            on_expiry: wanted.on_expiry.map(settings::expiry_policy),
+        },
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::DashMap;
+use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -209,6 +210,13 @@ impl HotTails {
     /// Whether a partition is known to start after an offset.
     pub fn is_below_start(&self, partition_id: PartitionId, offset: Offset) -> bool {
         self.tail(partition_id).is_some_and(|tail| offset < self.current(&tail).start)
+    }
+
+    /// When the newest message that is here was published.
+    pub fn newest(&self, partition_id: PartitionId) -> Option<Timestamp> {
+        let tail = self.tail(partition_id)?;
+        let tail = self.current(&tail);
+        tail.slabs.back().map(|slab| slab.last_published_at())
     }
 
     /// The trace of a message, if it is here.

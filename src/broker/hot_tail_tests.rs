@@ -22,6 +22,7 @@ fn messages(offsets: std::ops::Range<i64>, size: usize) -> Vec<Message> {
         content_type: None,
         payload: Bytes::from(vec![0; size]),
         producer: None,
+        ttl: None,
     };
     offsets.map(message).collect()
 }

@@ -6,8 +6,10 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 
+use super::clock::DatabaseClock;
 use crate::ids::BrokerId;
 use crate::store::timeline::{Era, Timelines};
 
@@ -43,18 +45,21 @@ impl Standing {
 pub struct Lease {
     standing: watch::Receiver<Standing>,
     timelines: Timelines,
+    clock: DatabaseClock,
 }
 
 /// Where it is written: the heartbeat alone.
 #[derive(Debug)]
 pub struct LeaseKeeper {
     standing: watch::Sender<Standing>,
+    clock: DatabaseClock,
 }
 
 /// A lease that nobody has yet.
 pub fn lease(timelines: Timelines) -> (LeaseKeeper, Lease) {
     let (sender, standing) = watch::channel(Standing::None);
-    (LeaseKeeper { standing: sender }, Lease { standing, timelines })
+    let clock = DatabaseClock::new(timelines.clone());
+    (LeaseKeeper { standing: sender, clock: clock.clone() }, Lease { standing, timelines, clock })
 }
 
 impl LeaseKeeper {
@@ -62,6 +67,11 @@ impl LeaseKeeper {
     pub fn renewed(&self, broker_id: BrokerId, (started, era): (Instant, Era), ttl: Duration, others: usize) {
         let trusted_until = started + ttl.mul_f64(TRUSTED_SHARE);
         self.standing.send_replace(Standing::Held { broker_id, trusted_until, others, era });
+    }
+
+    /// A heartbeat has just heard what time it is.
+    pub fn heard_time(&self, at: Timestamp, era: Era) {
+        self.clock.on_read(at, Instant::now(), era);
     }
 
     /// The broker was buried.
@@ -76,6 +86,11 @@ const TRUSTED_SHARE: f64 = 0.8;
 impl Lease {
     pub fn standing(&self) -> Standing {
         *self.standing.borrow()
+    }
+
+    /// The database clock, as the heartbeats have read it.
+    pub fn clock(&self) -> &DatabaseClock {
+        &self.clock
     }
 
     /// Whether deliveries may go out now.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -11,7 +12,7 @@ use laneway_client::traceparent::{self, TraceparentError};
 
 use crate::ids::{Offset, TraceId};
 use crate::limits::{
-    CONTENT_TYPE_CHARS_MAX, HEADERS_BYTES_MAX, KEY_BYTES_MAX, LINKS_MAX, TRANSACTION_ID_CHARS_MAX,
+    AGE_MAX, CONTENT_TYPE_CHARS_MAX, HEADERS_BYTES_MAX, KEY_BYTES_MAX, LINKS_MAX, TRANSACTION_ID_CHARS_MAX,
 };
 pub use crate::store::messages::Cause;
 use crate::store::messages::{Message, Origin};
@@ -30,6 +31,7 @@ pub struct NewMessage {
     pub(super) content_type: Option<String>,
     pub(super) payload: Bytes,
     pub(super) producer: Option<Arc<str>>,
+    pub(super) ttl: Option<Duration>,
 }
 
 impl NewMessage {
@@ -47,6 +49,7 @@ impl NewMessage {
             content_type: self.content_type,
             payload: self.payload,
             producer: self.producer.map(|producer| producer.to_string()),
+            ttl: self.ttl,
         }
     }
 }
@@ -67,6 +70,8 @@ pub struct Draft {
     pub content_type: Option<String>,
     pub payload: Bytes,
     pub producer: Option<Arc<str>>,
+    /// How long after its publish it is worth delivering.
+    pub ttl: Option<Duration>,
 }
 
 /// Which rule a message breaks.
@@ -96,6 +101,10 @@ pub enum InvalidMessage {
     TooManyLinks { links: usize },
     #[error("a link is all zero, which stands for no trace")]
     ZeroLink,
+    #[error("ttl_ms must be between 1 and {}", AGE_MAX.as_millis())]
+    Ttl,
+    #[error("a message that waits for its time has no ttl_ms")]
+    ScheduledTtl,
 }
 
 impl InvalidMessage {
@@ -111,6 +120,7 @@ impl InvalidMessage {
             Self::ZeroTrace | Self::TwoTraces => "trace_id",
             Self::Traceparent(_) => "headers",
             Self::TooManyLinks { .. } | Self::ZeroLink => "links",
+            Self::Ttl | Self::ScheduledTtl => "ttl_ms",
         }
     }
 }
@@ -145,6 +155,9 @@ impl Draft {
         if self.links.iter().any(|link| link.0.is_nil()) {
             return Err(InvalidMessage::ZeroLink);
         }
+        if self.ttl.is_some_and(|ttl| ttl.is_zero() || ttl > AGE_MAX) {
+            return Err(InvalidMessage::Ttl);
+        }
         check_transaction_id(self.transaction_id.as_deref())?;
         check_content_type(self.content_type.as_deref())?;
         Ok(NewMessage {
@@ -158,6 +171,7 @@ impl Draft {
             content_type: self.content_type,
             payload: self.payload,
             producer: self.producer,
+            ttl: self.ttl,
         })
     }
 }
@@ -249,6 +263,8 @@ mod tests {
         assert_eq!(refused(|d| d.trace_id = Some(TraceId(uuid::Uuid::nil()))), InvalidMessage::ZeroTrace);
         assert_eq!(refused(|d| d.links = vec![TraceId::generate(); 17]).field(), "links");
         assert_eq!(refused(|d| d.links = vec![TraceId(uuid::Uuid::nil())]), InvalidMessage::ZeroLink);
+        assert_eq!(refused(|d| d.ttl = Some(Duration::ZERO)).field(), "ttl_ms");
+        assert_eq!(refused(|d| d.ttl = Some(AGE_MAX + Duration::from_millis(1))).field(), "ttl_ms");
         let parent = |text: &'static str| {
             move |d: &mut Draft| drop(d.headers.insert(traceparent::HEADER.into(), text.into()))
         };

@@ -67,6 +67,7 @@ pub struct Metrics {
     pub dead_letters: Count,
     pub purged_messages: Count,
     pub given_up: Family<Reason, Count>,
+    pub expired_messages: Family<Reason, Count>,
     pub deadlines_missed: Count,
     pub lanes_granted: Count,
     pub takeovers: Count,
@@ -122,6 +123,7 @@ impl Metrics {
             dead_letters: Count::default(),
             purged_messages: Count::default(),
             given_up: Family::default(),
+            expired_messages: Family::default(),
             deadlines_missed: Count::default(),
             lanes_granted: Count::default(),
             takeovers: Count::default(),
@@ -226,6 +228,14 @@ impl Metrics {
         for reason in ["dead_letter", "skip"] {
             self.given_up.get_or_create(&Reason { reason }).inc_by(0); // a rate needs a zero to begin with
         }
+        for reason in ["max_age", "ttl"] {
+            self.expired_messages.get_or_create(&Reason { reason }).inc_by(0);
+        }
+        registry.register(
+            "expired_messages",
+            "Messages that groups have not delivered because they were too old, by reason",
+            self.expired_messages.clone(),
+        );
         registry.register(
             "delivered_messages",
             "Messages handed to sessions",

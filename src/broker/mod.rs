@@ -29,6 +29,7 @@ pub mod announce;
 pub mod appender;
 pub mod capacity;
 pub mod causes;
+pub mod clock;
 pub mod dead_letters;
 pub mod group_admin;
 pub mod groups;

@@ -6,7 +6,7 @@ mod patient;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 use laneway_client::TopicName;
@@ -107,6 +107,7 @@ impl From<wire::NewMessage> for Addressed {
             content_type: message.content_type,
             payload: message.payload,
             producer: None,
+            ttl: message.ttl_ms.map(Duration::from_millis),
         };
         Self {
             partition: message.partition,
@@ -379,6 +380,7 @@ fn share_out(
             let topic = topic.name.clone();
             return Err(PublishError::PartitionOutOfRange { index, topic, partition, partitions });
         }
+        let ttl = draft.ttl;
         let message = draft
             .check(topic.settings.payload_bytes_max)
             .map_err(|rule| PublishError::Invalid { index, rule })?;
@@ -388,6 +390,9 @@ fn share_out(
         }
         let due = due::due(deliver_at.as_deref(), delay_ms);
         let due = due.map_err(|fault| PublishError::Due { index, fault })?;
+        if due.is_some() && ttl.is_some() {
+            return Err(PublishError::Invalid { index, rule: InvalidMessage::ScheduledTtl });
+        }
         let timing = due.map_or(Timing::Now, |_| Timing::Later);
         let share = shares.entry((home.unwrap_or(homeless), timing)).or_default();
         share.dues.extend(due);

@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use jiff::Timestamp;
 use laneway_client::wire::Subprotocol;
 use laneway_client::wire::record::{self, RecordRef};
 
@@ -49,6 +50,11 @@ impl Slab {
 
     pub fn end(&self) -> Offset {
         self.first().plus(self.messages.len() as i64)
+    }
+
+    /// When its last message was published.
+    pub fn last_published_at(&self) -> Timestamp {
+        self.messages[self.messages.len() - 1].published_at
     }
 
     /// What it costs in memory.

@@ -7,6 +7,7 @@ use laneway_client::{Admin, admin::AdminError};
 
 use super::Failure;
 use super::access::{Access, ask, print_table};
+use super::windows::{self, Windows};
 use super::{lane, management, place};
 use crate::cli::output::println;
 
@@ -34,7 +35,9 @@ enum Action {
     #[command(
         after_help = "Examples:\n  laneway group alter orders billing --max-attempts 10 --ack-deadline 2m\n  \
         laneway group alter orders billing --on-failure skip\n  \
-        laneway group alter orders audit --capacity excluded"
+        laneway group alter orders audit --capacity excluded\n  \
+        laneway group alter orders digest --window 5s --window-max 1m\n  \
+        laneway group alter orders billing --max-age 1h --on-expiry dead_letter"
     )]
     Alter {
         #[command(flatten)]
@@ -109,12 +112,14 @@ struct Settings {
     /// counted: what it has not done counts against the limits of its topic; excluded: it does not
     #[arg(long, value_name = "counted|excluded", value_parser = capacity)]
     capacity: Option<GroupCapacity>,
+    #[command(flatten)]
+    windows: Windows,
 }
 
 impl Settings {
     fn request(&self) -> WantedSettings {
         let ms = |duration: Option<humantime::Duration>| duration.map(|duration| duration.as_millis() as u64);
-        WantedSettings {
+        let wanted = WantedSettings {
             ack_deadline_ms: ms(self.ack_deadline),
             max_attempts: self.max_attempts,
             backoff_base_ms: ms(self.backoff_base),
@@ -122,7 +127,9 @@ impl Settings {
             backoff_cap_ms: ms(self.backoff_cap),
             on_failure: self.on_failure,
             capacity: self.capacity,
-        }
+            ..WantedSettings::default()
+        };
+        self.windows.add_to(wanted)
     }
 }
 
@@ -215,6 +222,7 @@ fn print_settings(group: &GroupDescription) {
         "  backoff {} ms, times {}, at most {} ms",
         settings.backoff_base_ms, settings.backoff_factor, settings.backoff_cap_ms
     );
+    windows::print(settings);
 }
 
 fn print_detail(detail: &GroupDetail) {

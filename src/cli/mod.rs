@@ -29,6 +29,7 @@ mod topic;
 mod topic_capacity;
 mod trace;
 mod verify;
+mod windows;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

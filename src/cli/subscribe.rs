@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use clap::Args;
 use laneway_client::admin::AdminError;
+use laneway_client::wire::WantedSettings;
 use laneway_client::{Client, ErrorCode, Options, Start};
 
 use super::access::Address;
 use super::reading::{End, Form, Reading, Settle, pace};
 use super::signals::Signals;
+use super::windows::Windows;
 use super::{Failure, news, place};
 
 /// What is accepted at once: enough to keep a pipe busy, little enough to hold in memory.
@@ -23,9 +25,12 @@ was printed and end; a second one ends at once. Delivery is at least once: after
 again.\n\nWith --no-ack nothing is committed, and the next subscriber gets the same messages; a partition shows at most as \
 many as may be in flight (10,000).\n\nThe object of --format json has the names of the HTTP API. `payload` is text, or base64 \
 if it is no text, which `encoding` says (`text`, `base64`); the same holds for `key` and `key_encoding`.\n\n\
+--delay, --window, --max-age and --on-expiry are settings of the group: the first subscriber decides them, the others must agree, \
+and `laneway group alter` changes them.\n\n\
 Examples:\n  laneway subscribe orders --group billing\n  \
 laneway subscribe orders --group audit --from latest --format json | jq .payload\n  \
-laneway subscribe orders --group peek --no-ack --count 10";
+laneway subscribe orders --group peek --no-ack --count 10\n  \
+laneway subscribe orders --group digest --window 5s --max-age 1h";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -49,6 +54,8 @@ pub(super) struct Subscribe {
     #[arg(long)]
     no_ack: bool,
     #[command(flatten)]
+    windows: Windows,
+    #[command(flatten)]
     address: Address,
 }
 
@@ -69,6 +76,7 @@ impl Subscribe {
 
     async fn print(&self, client: &Client, signals: &Signals) -> Result<(), Failure> {
         let mut subscribing = client.subscribe(&self.topic, &self.group).credit(CREDIT.0, CREDIT.1);
+        subscribing = subscribing.settings(self.windows.add_to(WantedSettings::default()));
         if let Some(from) = &self.from {
             subscribing = subscribing.start(from.clone());
         }

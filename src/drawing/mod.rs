@@ -167,8 +167,9 @@ fn about(group: &GroupHop) -> String {
 /// What failed, one line each.
 fn notes<'a>(row: &'a Row<'_>) -> impl Iterator<Item = String> + 'a {
     let failures = row.group.into_iter().flat_map(|group| &group.failures);
-    failures.map(|failure| {
-        format!("{}  attempt {} failed: {}", row.below, failure.attempt, shown(&failure.reason))
+    failures.map(|failure| match failure.attempt {
+        0 => format!("{}  not delivered: {}", row.below, shown(&failure.reason)),
+        _ => format!("{}  attempt {} failed: {}", row.below, failure.attempt, shown(&failure.reason)),
     })
 }
 

@@ -162,7 +162,9 @@ fn rule_code(rule: &InvalidMessage) -> ErrorCode {
         | InvalidMessage::Traceparent(_)
         | InvalidMessage::TwoTraces
         | InvalidMessage::TooManyLinks { .. }
-        | InvalidMessage::ZeroLink => ErrorCode::InvalidMessage,
+        | InvalidMessage::ZeroLink
+        | InvalidMessage::Ttl
+        | InvalidMessage::ScheduledTtl => ErrorCode::InvalidMessage,
     }
 }
 

@@ -298,7 +298,7 @@ fn hash_message(hash: &mut Sha256, message: &NewMessage) {
         text(hash, Some(name.as_bytes()));
         text(hash, Some(value.as_bytes()));
     }
-    // Only if there are any: brokers that know neither hash the rest in the same way.
+    // Only if there are any: brokers that do not know them hash the rest in the same way.
     if let Some(cause) = &message.cause {
         text(hash, Some(b"cause"));
         text(hash, Some(cause.topic.as_bytes()));
@@ -308,6 +308,10 @@ fn hash_message(hash: &mut Sha256, message: &NewMessage) {
     for link in &message.links {
         text(hash, Some(b"link"));
         text(hash, Some(link.as_bytes()));
+    }
+    if let Some(ttl_ms) = message.ttl_ms {
+        text(hash, Some(b"ttl_ms"));
+        hash.update(ttl_ms.to_be_bytes());
     }
 }
 

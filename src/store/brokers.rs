@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::error::{Effect, Error};
 use super::groups::GROUPS_HINT;
 use super::pops::PULLERS;
@@ -29,11 +31,20 @@ const REMEMBERED_SECONDS: f64 = 3_600.0;
 /// Epochs that a lane may have been given on a timeline whose end is lost: a lane changes hands a few times a minute at most.
 const EPOCHS_LOST_MAX: i64 = 1_000;
 
+/// What a broker finds that begins to live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registration {
+    /// How many others live.
+    pub others: usize,
+    /// What time it was; absent if nobody said.
+    pub clock_at: Option<Timestamp>,
+}
+
 /// What a heartbeat finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
     /// It lives, and so do this many others. The first of them to expire, if it is not heard of, does so after a while.
-    Renewed { others: usize, first_expiry: Option<Duration> },
+    Renewed { others: usize, first_expiry: Option<Duration>, clock_at: Timestamp },
     /// It was buried: it holds nothing any more.
     Buried,
 }
@@ -48,11 +59,14 @@ impl Store {
 }
 
 impl Connection {
-    /// Begins a life. Returns how many others live.
-    pub async fn brokers_register(&self, broker_id: BrokerId, ttl: Duration) -> Result<usize, Error> {
+    /// Begins a life.
+    pub async fn brokers_register(&self, broker_id: BrokerId, ttl: Duration) -> Result<Registration, Error> {
         let ttl_ms = ttl.as_millis() as i64;
         let row = self.query_opt(&BROKERS_REGISTER, &[&broker_id.0, &ttl_ms], Effect::Possible).await?;
-        Ok(row.map_or(0, |row| row.get::<_, i64>("others") as usize))
+        Ok(Registration {
+            others: row.as_ref().map_or(0, |row| row.get::<_, i64>("others") as usize),
+            clock_at: row.map(|row| row.get("clock_at")),
+        })
     }
 
     /// Prolongs it.
@@ -63,6 +77,7 @@ impl Connection {
         Ok(row.map_or(Renewal::Buried, |row| Renewal::Renewed {
             others: row.get::<_, i64>("others") as usize,
             first_expiry: row.get::<_, Option<i64>>("first_expiry_ms").map(millis),
+            clock_at: row.get("clock_at"),
         }))
     }
 

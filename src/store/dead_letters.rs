@@ -155,6 +155,7 @@ fn flush(dead_letter: &DeadLetter) -> Flush<'_> {
     columns.content_types.push(message.content_type.as_deref());
     columns.payloads.push(&message.payload);
     columns.producers.push(message.producer.as_deref());
+    columns.ttls_ms.push(None); // whoever publishes it again wants it delivered
     flush.traces.first.push(1);
     flush.traces.last.push(1);
     flush.traces.all.push(message.trace_id.prefix());

@@ -41,7 +41,8 @@ query!(
         TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, // messages, continued
         INT4_ARRAY, INT4_ARRAY, INT8_ARRAY, // traces
         INT4_ARRAY, INT4_ARRAY, UUID_ARRAY, UUID_ARRAY, // links
-        INT8_ARRAY // checks, continued
+        INT8_ARRAY, // checks, continued
+        INT8_ARRAY // messages, more
     ]
 );
 
@@ -164,6 +165,7 @@ pub struct Messages<'a> {
     pub content_types: Vec<Option<&'a str>>,
     pub payloads: Vec<&'a [u8]>,
     pub producers: Vec<Option<&'a str>>,
+    pub ttls_ms: Vec<Option<i64>>,
 }
 
 /// The first halves of the trace ids of each batch: `all[first..=last]`, counted from 1.
@@ -373,6 +375,7 @@ pub(super) struct Columns<'a> {
     headers: &'a [Option<&'a str>],
     content_types: &'a [Option<&'a str>],
     producers: &'a [Option<&'a str>],
+    ttls_ms: &'a [Option<i64>],
 }
 
 impl<'a> Columns<'a> {
@@ -385,6 +388,7 @@ impl<'a> Columns<'a> {
             headers: or_empty(&messages.headers),
             content_types: or_empty(&messages.content_types),
             producers: or_empty(&messages.producers),
+            ttls_ms: or_empty(&messages.ttls_ms),
         }
     }
 }
@@ -400,7 +404,7 @@ impl<'f> Flush<'f> {
     }
 
     /// The parameters of `messages_append`.
-    pub(super) fn params<'a>(&'a self, columns: &'a Columns<'a>) -> [&'a (dyn ToSql + Sync); 35] {
+    pub(super) fn params<'a>(&'a self, columns: &'a Columns<'a>) -> [&'a (dyn ToSql + Sync); 36] {
         let Flush { batches, checks, runs, ids, messages, traces, links, lanes: _ } = self;
         [
             &batches.partition_ids,
@@ -438,6 +442,7 @@ impl<'f> Flush<'f> {
             &links.trace_ids,
             &links.linked_trace_ids,
             &checks.known_offsets,
+            &columns.ttls_ms,
         ]
     }
 }

@@ -8,10 +8,13 @@ use super::groups::{
     FailurePolicy, FirstOffset, GROUPS_HINT, GROUPS_LOCK, GroupCapacity, LANES_ADD, MEMBERS_LIST,
 };
 use super::query::query;
+use super::windows::{ExpiryPolicy, WindowChanges};
 use super::{Store, retry};
 use crate::ids::{Epoch, GroupId, Offset};
 
-query!(GROUPS_ALTER = "groups_alter"[INT8, INT8, INT4, INT8, FLOAT8, INT8, TEXT, TEXT]);
+query!(GROUPS_ALTER = "groups_alter"[
+    INT8, INT8, INT4, INT8, FLOAT8, INT8, TEXT, TEXT, INT8, INT8, INT8, INT8, TEXT
+]);
 query!(GROUPS_CLOSE = "groups_close"[INT8]);
 query!(GROUPS_DELETE = "groups_delete"[INT8]);
 query!(LANES_CLOSE = "lanes_close"[INT8]);
@@ -28,6 +31,7 @@ pub struct GroupChanges {
     pub backoff_cap_ms: Option<u64>,
     pub on_failure: Option<FailurePolicy>,
     pub capacity: Option<GroupCapacity>,
+    pub windows: WindowChanges,
 }
 
 /// What becomes of a group that still has members when it is deleted.
@@ -67,6 +71,10 @@ impl Store {
             (ms(changes.backoff_cap_ms), changes.max_attempts.map(|attempts| attempts as i32));
         let on_failure = changes.on_failure.map(FailurePolicy::as_str);
         let capacity = changes.capacity.map(GroupCapacity::as_str);
+        let windows = &changes.windows;
+        let (delay, max_age) = (ms(windows.delay_ms), ms(windows.max_age_ms));
+        let (window, window_max) = (ms(windows.window_ms), ms(windows.window_max_ms));
+        let on_expiry = windows.on_expiry.map(ExpiryPolicy::as_str);
         retry::contended(retry::Policy::CONTENDED, || async {
             let mut connection = self.connection().await?;
             let transaction = connection.begin().await?;
@@ -79,6 +87,11 @@ impl Store {
                 &cap,
                 &on_failure,
                 &capacity,
+                &delay,
+                &window,
+                &window_max,
+                &max_age,
+                &on_expiry,
             ];
             if transaction.execute(&GROUPS_ALTER, params).await? == 0 {
                 transaction.rollback().await?;

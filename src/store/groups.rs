@@ -9,11 +9,16 @@ use super::lanes::{BROKERS_HOLD, LaneRow, lane_row};
 use super::management::Running;
 use super::pops::{PULLERS, pullers_live};
 use super::query::query;
+use super::windows::Windows;
 use super::{Store, retry};
 use crate::ids::{BrokerId, GroupId, Offset, PartitionId, SessionId, TopicId};
 use crate::limits::PULLERS_TTL;
 
-query!(GROUPS_CREATE = "groups_create"[INT8, TEXT, INT8, INT4, INT8, FLOAT8, INT8, TEXT, INT8_ARRAY, INT8_ARRAY, TEXT]);
+query!(
+    GROUPS_CREATE = "groups_create"[
+        INT8, TEXT, INT8, INT4, INT8, FLOAT8, INT8, TEXT, INT8_ARRAY, INT8_ARRAY, TEXT, INT8, INT8, INT8, INT8, TEXT
+    ]
+);
 query!(GROUPS_FIND = "groups_find"[INT8, TEXT]);
 query!(GROUPS_SETTINGS = "groups_settings"[INT8]);
 query!(GROUPS_LOCK = "groups_lock"[INT8]);
@@ -86,6 +91,7 @@ pub struct GroupSettings {
     pub backoff_cap: Duration,
     pub on_failure: FailurePolicy,
     pub capacity: GroupCapacity,
+    pub windows: Windows,
 }
 
 /// A group as it is stored.
@@ -140,6 +146,9 @@ impl Store {
         let offsets: Vec<Option<i64>> =
             first_offsets.iter().map(|(_, offset)| offset.map(|offset| offset.0)).collect();
         let (on_failure, capacity) = (settings.on_failure.as_str(), settings.capacity.as_str());
+        let windows = &settings.windows;
+        let (delay_ms, max_age_ms) = (millis(windows.delay), millis(windows.max_age));
+        let (window_ms, window_max_ms) = (millis(windows.window), millis(windows.window_max));
         let connection = self.connection().await?;
         let params: super::connection::Params<'_> = &[
             &topic_id.0,
@@ -153,6 +162,11 @@ impl Store {
             &partition_ids,
             &offsets,
             &capacity,
+            &delay_ms,
+            &window_ms,
+            &window_max_ms,
+            &max_age_ms,
+            &windows.on_expiry.as_str(),
         ];
         let row = connection.query_opt(&GROUPS_CREATE, params, Effect::Possible).await?;
         Ok(row.map(|row| GroupId(row.get("group_id"))))
@@ -287,6 +301,7 @@ pub(super) fn group(row: &tokio_postgres::Row) -> Group {
             backoff_cap: ms("backoff_cap_ms"),
             on_failure: FailurePolicy::parse(on_failure).expect("the database knows the same policies"),
             capacity: GroupCapacity::parse(capacity).expect("the database knows the same words"),
+            windows: Windows::of(row),
         },
     }
 }

@@ -14,6 +14,7 @@ use super::groups::GROUPS_HINT;
 use super::messages::Message;
 use super::query::query;
 use super::times::{FailedAttempt, LaneTime, TimesUnderWay};
+use super::windows::Eviction;
 use super::{Connection, Store, retry};
 use crate::ids::{BrokerId, Epoch, GroupId, Offset, PartitionId, SessionId};
 
@@ -142,6 +143,8 @@ pub struct Settlement {
     pub dead_letter: Option<DeadLetter>,
     /// Told with the commit, and only if that is new.
     pub failure: Option<FailedAttempt>,
+    /// What has expired; told as a failure is.
+    pub eviction: Option<Eviction>,
     /// Times of a commit that a release may overtake: it tells them in its place.
     pub under_way: Option<TimesUnderWay>,
     pub release: Option<Release>,
@@ -285,6 +288,9 @@ pub(super) async fn settle(
     if let Some(dead_letter) = &settlement.dead_letter {
         bury_message(transaction, fence, dead_letter).await?;
     }
+    if let Some(eviction) = &settlement.eviction {
+        transaction.collect_dead_letters(fence, &eviction.dead_letters).await?;
+    }
     if let Some(Commit { number, committed, acked, .. }) = &settlement.commit {
         let params: super::connection::Params<'_> =
             &[group, partition, &fence.epoch.0, number, &committed.0, acked];
@@ -293,6 +299,9 @@ pub(super) async fn settle(
         if stored > 0 {
             // One that is stored already, because its first answer was lost, has told all of this.
             transaction.settle_times(fence, settlement, now).await?;
+            if let Some(eviction) = &settlement.eviction {
+                transaction.record_eviction(fence, eviction).await?;
+            }
         }
     }
     if let Some(Release { suspect_until, avoided }) = settlement.release {

@@ -3,6 +3,7 @@
 //! Who finds the segment, and crosses from one to the next, is the broker's reader; here is one statement at a time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -36,6 +37,8 @@ pub struct Message {
     pub content_type: Option<String>,
     pub payload: Bytes,
     pub producer: Option<String>,
+    /// How long after its publish it is worth delivering.
+    pub ttl: Option<Duration>,
 }
 
 impl Message {
@@ -181,5 +184,6 @@ pub(super) fn message(row: &Row) -> Message {
         content_type: row.get("content_type"),
         payload: Bytes::copy_from_slice(row.get("payload")),
         producer: row.get("producer"),
+        ttl: row.get::<_, Option<i64>>("ttl_ms").map(|ms| Duration::from_millis(ms.max(0) as u64)),
     }
 }

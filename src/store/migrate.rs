@@ -63,6 +63,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     11 "0011_create_capacity",
     12 "0012_create_pops",
     13 "0013_create_management",
+    14 "0014_create_windows",
 ];
 
 /// How the schema of a database stands to the migrations that this binary knows.

@@ -65,6 +65,7 @@ pub mod topics;
 pub mod trace_cuts;
 pub mod traces;
 pub mod upkeep;
+pub mod windows;
 pub mod witness;
 
 use std::sync::Arc;

@@ -49,6 +49,13 @@ impl Store {
         Ok(rows.iter().map(extent).collect())
     }
 
+    /// Where a partition ends now, and when its newest message was published; `None`: it never had any.
+    pub async fn head_newest(&self, partition_id: PartitionId) -> Result<Option<(Offset, Timestamp)>, Error> {
+        let connection = self.connection().await?;
+        let row = connection.query_opt(&HEADS_NEWEST, &[&vec![partition_id.0]], Effect::None).await?;
+        Ok(row.map(|row| (Offset(row.get("next_offset")), row.get("published_at"))))
+    }
+
     /// The partitions of a topic by number; empty if there is no such topic.
     pub async fn partitions_describe(&self, topic_id: TopicId) -> Result<Vec<Partition>, Error> {
         let connection = self.connection().await?;

@@ -63,6 +63,8 @@ pub enum FailureOutcome {
     DeadLetter,
     /// It is given up.
     Skip,
+    /// It has expired: it was not delivered, or not again.
+    Evicted,
 }
 
 impl FailureOutcome {
@@ -71,6 +73,7 @@ impl FailureOutcome {
             FailureOutcome::Retry => "retry",
             FailureOutcome::DeadLetter => "dead_letter",
             FailureOutcome::Skip => "skip",
+            FailureOutcome::Evicted => "evicted",
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::broker::lease::LeaseKeeper;
 use crate::broker::metrics::Metrics;
 use crate::ids::BrokerId;
 use crate::limits::HEARTBEATS_PER_TTL;
-use crate::store::brokers::Renewal;
+use crate::store::brokers::{Registration, Renewal};
 use crate::store::listen::{Hint, Hints};
 use crate::store::timeline::Era;
 use crate::store::{Connection, Error, Role, Store};
@@ -200,7 +200,8 @@ impl Heartbeat {
         }
         if let Some(broker_id) = self.broker_id {
             match connection.brokers_renew(broker_id, self.ttl).await? {
-                Renewal::Renewed { others, first_expiry } => {
+                Renewal::Renewed { others, first_expiry, clock_at } => {
+                    self.keeper.heard_time(clock_at, self.era);
                     self.first_expiry_at = first_expiry.map(|expiry| Instant::now() + expiry);
                     self.keeper.renewed(broker_id, (started, self.era), self.ttl, others);
                     return Ok(());
@@ -215,7 +216,10 @@ impl Heartbeat {
         }
         let broker_id = BrokerId(uuid::Uuid::new_v4());
         self.store.timelines().lives_as(broker_id);
-        let others = connection.brokers_register(broker_id, self.ttl).await?;
+        let Registration { others, clock_at } = connection.brokers_register(broker_id, self.ttl).await?;
+        if let Some(clock_at) = clock_at {
+            self.keeper.heard_time(clock_at, self.era);
+        }
         tracing::info!(broker = %broker_id, "broker registered");
         self.broker_id = Some(broker_id);
         self.keeper.renewed(broker_id, (started, self.era), self.ttl, others);

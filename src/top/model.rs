@@ -296,6 +296,11 @@ mod tests {
             backoff_cap_ms: 1,
             on_failure: OnFailure::Skip,
             capacity: laneway_client::wire::GroupCapacity::Counted,
+            delay_ms: 0,
+            window_ms: 0,
+            window_max_ms: 0,
+            max_age_ms: 0,
+            on_expiry: laneway_client::wire::OnExpiry::Evict,
         };
         let (topic, group, created_at) = ("orders".into(), name.into(), String::new());
         GroupDescription { topic, group, members: 1, lag_messages, settings, created_at, paused_at: None }

@@ -228,8 +228,7 @@ impl Consumer {
                 backoff_base_ms: Some(5),
                 backoff_factor: Some(1.0),
                 backoff_cap_ms: Some(5),
-                on_failure: None,
-                capacity: None,
+                ..WantedSettings::default()
             }),
         })
     }

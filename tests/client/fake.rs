@@ -166,15 +166,20 @@ impl Peer {
             backoff_cap_ms: 60_000,
             on_failure: OnFailure::DeadLetter,
             capacity: laneway_client::wire::GroupCapacity::Counted,
+            delay_ms: 0,
+            window_ms: 0,
+            window_max_ms: 0,
+            max_age_ms: 0,
+            on_expiry: laneway_client::wire::OnExpiry::Evict,
         };
-        self.send(BrokerFrame::Subscribed(Subscribed {
+        self.send(BrokerFrame::Subscribed(Box::new(Subscribed {
             id,
             subscription,
             group,
             topic,
             partitions: 1,
             settings,
-        }))
+        })))
         .await;
         self.send(BrokerFrame::LaneGranted(LaneGranted {
             subscription,

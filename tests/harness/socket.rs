@@ -241,7 +241,7 @@ impl Socket {
         subscribe.id = id;
         self.send(ClientFrame::Subscribe(subscribe)).await;
         self.wait_for(|frame| match frame {
-            BrokerFrame::Subscribed(subscribed) if subscribed.id == id => Some(Ok(subscribed.clone())),
+            BrokerFrame::Subscribed(subscribed) if subscribed.id == id => Some(Ok((**subscribed).clone())),
             BrokerFrame::Error(error) if error.id == Some(id) => Some(Err((**error).clone())),
             _ => None,
         })

@@ -50,6 +50,7 @@ fn rust_type(word: &str) -> Type {
         ("BYTEA", Type::BYTEA),
         ("UUID", Type::UUID),
         ("TIMESTAMPTZ", Type::TIMESTAMPTZ),
+        ("TIMESTAMPTZ_ARRAY", Type::TIMESTAMPTZ_ARRAY),
         ("INT4_ARRAY", Type::INT4_ARRAY),
         ("INT8_ARRAY", Type::INT8_ARRAY),
         ("TEXT_ARRAY", Type::TEXT_ARRAY),

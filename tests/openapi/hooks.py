@@ -21,6 +21,8 @@ RULES = [
     ("invalid_message", re.compile(r"(messages\[\d+\]\.)?sequence$")),  # follows on, and needs a producer
     ("malformed", re.compile(r"before_(at|offset)$")),  # not in the future, not beyond the end
     ("invalid_setting", re.compile(r"partitions$")),  # a topic never loses one
+    ("invalid_setting", re.compile(r"(window_ms|window_max_ms|max_age_ms)$")),  # must not contradict each other
+    ("invalid_message", re.compile(r"(messages\[\d+\]\.)?ttl_ms$")),  # not with a time
     ("key_too_large", re.compile(r"(messages\[\d+\]\.)?key$")),
     ("invalid_cause", re.compile(r"(messages\[\d+\]\.)?cause$")),  # names a message, which must exist
     ("invalid_time", re.compile(r"(messages\[\d+\]\.)?(deliver_at|delay_ms)$")),  # given once, neither past nor too far ahead

@@ -150,6 +150,9 @@ async fn the_bounds_of_the_document_are_those_of_the_code() {
         schema("WantedSettings", "backoff_factor")["maximum"].as_f64(),
         Some(limits::BACKOFF_FACTOR_MAX)
     );
+    for field in ["delay_ms", "window_ms", "window_max_ms", "max_age_ms"] {
+        assert_eq!(max(schema("WantedSettings", field)), ms(limits::AGE_MAX));
+    }
     for field in ["transaction_id", "content_type"] {
         let schema = &document["components"]["schemas"]["PublishMessage"]["allOf"][0]["properties"][field];
         assert_eq!(schema["maxLength"].as_u64(), Some(limits::TRANSACTION_ID_CHARS_MAX as u64));

@@ -24,6 +24,7 @@
 //! | `crowd` | many sessions that come and go while messages flow |
 //! | `commits` | what acks cost the database |
 //! | `times` | when messages were delivered and done, and what has failed |
+//! | `windows` | delays, windows, and what becomes of messages that are too old |
 //! | `metrics` | what `/metrics` counts |
 //! | `database_metrics` | what it tells of the database: commits, errors, pools |
 //! | `utilisation` | the views that tell who does how much |
@@ -63,6 +64,7 @@ mod traces;
 mod transact;
 mod utilisation;
 mod watches;
+mod windows;
 mod zombies;
 
 use harness::socket::{Socket, make_topic, text};

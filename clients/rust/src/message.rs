@@ -167,6 +167,10 @@ pub struct PublishMessage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::DelayMs>, required = false))]
     pub delay_ms: Option<u64>,
+    /// How long after its publish it is worth delivering, in milliseconds. Absent: for ever. Not with a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 31536000000_u64))]
+    pub ttl_ms: Option<u64>,
 }
 
 /// `POST /v1/topics/{topic}/messages`.

@@ -13,7 +13,7 @@ use crate::group::GroupName;
 use crate::management::Purge;
 use crate::name::NAME_CHARS_MAX;
 use crate::topic::{TOPIC_PARTITIONS_MAX, TopicName};
-use crate::wire::{GroupCapacity, OnFailure, Start};
+use crate::wire::{GroupCapacity, OnExpiry, OnFailure, Start};
 
 /// An offset, an epoch or a count of bytes: never negative.
 #[derive(Debug)]
@@ -134,6 +134,9 @@ schemas! {
         );
     GroupCapacity => text()
         .enum_values(Some([GroupCapacity::Counted, GroupCapacity::Excluded].map(GroupCapacity::as_str)))
+        .build();
+    OnExpiry => text()
+        .enum_values(Some([OnExpiry::Evict, OnExpiry::DeadLetter].map(OnExpiry::as_str)))
         .build();
     Start => OneOfBuilder::new()
         .item(text().enum_values(Some(["earliest", "latest"])).build())

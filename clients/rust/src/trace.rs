@@ -92,6 +92,8 @@ pub enum HopState {
     DeadLettered,
     /// The group has given it up, and left it out.
     Skipped,
+    /// It had expired, and the group has left it out.
+    Evicted,
 }
 
 impl HopState {
@@ -103,6 +105,7 @@ impl HopState {
             Self::Acked => "acked",
             Self::DeadLettered => "dead_lettered",
             Self::Skipped => "skipped",
+            Self::Evicted => "evicted",
         }
     }
 }
@@ -146,7 +149,7 @@ pub struct GroupHop {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Failure {
-    /// Its number, from 1.
+    /// Its number, from 1; 0: it had expired, and was not tried.
     pub attempt: u32,
     /// Why.
     pub reason: String,

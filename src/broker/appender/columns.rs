@@ -36,6 +36,7 @@ pub(in crate::broker) fn add_message<'a>(
     columns.content_types.push(message.content_type.as_deref());
     columns.payloads.push(&message.payload);
     columns.producers.push(message.producer.as_deref());
+    columns.ttls_ms.push(message.ttl.map(|ttl| i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)));
     flush.traces.all.push(message.trace_id.prefix());
     for link in &message.links {
         flush.links.batch.push(batch);

@@ -54,10 +54,14 @@ impl GroupTask {
     pub(super) fn on_nack(&mut self, session_id: SessionId, nack: Nack) {
         let named = Named { session_id, id: nack.id, partition: nack.partition, epoch: nack.epoch };
         let Some(partition_id) = self.held_lane(&named) else { return };
-        let Some(held) = self.lanes.get(&partition_id) else { return };
+        let Some(held) = self.lanes.get_mut(&partition_id) else { return };
         let offset = Offset(nack.offset);
         if let Err(error) = held.lane.check_nack(nack.round, offset) {
             return self.refuse(&named, &error);
+        }
+        if held.window.evicting && held.window.nack.is_none() {
+            held.window.nack = Some((session_id, nack)); // the round goes on: it counts, a little later
+            return;
         }
         if held.lane.gate == Gate::Settling {
             // A failure of an earlier message is being written down: this one is redelivered anyway.

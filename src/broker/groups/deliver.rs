@@ -10,10 +10,12 @@ use laneway_client::ErrorCode;
 use laneway_client::wire::record::BatchHeader;
 use laneway_client::wire::{BrokerFrame, ErrorFrame};
 
+use super::evict::Line;
 use super::lane::Sendable;
 use super::ranges::Ranges;
 use super::task::{GroupTask, Held, Look};
 use crate::broker::hot_tail::{Found, HotTails};
+use crate::broker::outbox::Outbox;
 use crate::broker::reader::ReadError;
 use crate::broker::slab::{Piece, Slab};
 use crate::ids::{Epoch, Offset, PartitionId, SessionId};
@@ -107,16 +109,13 @@ impl GroupTask {
             return Turn::Waits;
         };
         let Some(sendable) = held.lane.sendable(now) else {
-            if held.lane.has_too_many_gaps() && !std::mem::replace(&mut held.told_gaps, true) {
-                let detail = "too many single acks wait for messages before them: nothing more is sent until those are acknowledged";
-                let mut frame = ErrorFrame::new(ErrorCode::TooManyGaps, detail);
-                frame.subscription = Some(member.subscription);
-                frame.partition = Some(held.number);
-                outbox.push(BrokerFrame::Error(Box::new(frame)));
-            }
+            tell_gaps(held, member.subscription, outbox);
             return Turn::Waits;
         };
         held.told_gaps = false;
+        if held.window.holds(sendable.from, now) {
+            return Turn::Waits;
+        }
         let metrics = &self.surroundings.metrics;
         member.credit.restore(member.refund.take());
         let Some(room) = member.credit.room() else {
@@ -147,6 +146,14 @@ impl GroupTask {
                 return Turn::Waits;
             }
         };
+        let pieces = match held.in_line(&self.group.settings.windows, &self.surroundings, pieces, now) {
+            Line::Due(pieces) => pieces,
+            Line::Waits => return Turn::Waits,
+            Line::Look(look) => {
+                self.effects.look(held.fence, look);
+                return Turn::Waits;
+            }
+        };
         let found: usize = pieces.iter().map(Piece::len).sum();
         if found < member.batch.min_messages.min(messages) && held.is_short(now, member.batch.max_wait) {
             return Turn::Waits;
@@ -156,13 +163,7 @@ impl GroupTask {
             return Turn::Waits;
         };
         held.short_since = None;
-        let header = BatchHeader {
-            subscription: member.subscription,
-            partition: held.number,
-            epoch: held.fence.epoch.0,
-            round: held.lane.round,
-            attempts: held.lane.attempts_between(first, last),
-        };
+        let header = header(held, member.subscription, first, last);
         metrics.hot_tail_hits.inc_by(u64::from(held.fetched.is_none()));
         let published_at = pieces.iter().flat_map(Piece::messages).map(|message| message.published_at);
         metrics.on_delivered(published_at, pieces.iter().map(Piece::bytes).sum());
@@ -218,6 +219,7 @@ impl GroupTask {
         let ack_deadline = self.group.settings.ack_deadline;
         let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| !held.releasing) else { return };
         held.retry_at = held.retry_at.filter(|moment| *moment > now);
+        held.window.due = held.window.due.filter(|(_, moment)| *moment > now);
         held.lane.open_gate(now);
         if held.drain_until.is_some_and(|until| until <= now) {
             return self.release(partition_id, "moved");
@@ -244,7 +246,8 @@ impl GroupTask {
         // What is past already waits for something else, and whatever that is, makes the lane try again.
         let future = |moment: Option<Instant>| moment.filter(|moment| *moment > now);
         let gate = future(held.lane.next_moment());
-        let moments = [gate, held.drain_until, future(short), commit, overdue, held.retry_at];
+        let due = held.window.due.map(|(_, moment)| moment); // may be past by now, and then it is due
+        let moments = [gate, held.drain_until, future(short), commit, overdue, held.retry_at, due];
         let Some(moment) = moments.into_iter().flatten().min() else { return };
         if held.timer.is_none_or(|listed| moment < listed) {
             if let Some(listed) = held.timer.replace(moment) {
@@ -252,6 +255,28 @@ impl GroupTask {
             }
             self.timers.insert((moment, partition_id));
         }
+    }
+}
+
+/// What stands before messages of a lane.
+fn header(held: &Held, subscription: u32, first: Offset, last: Offset) -> BatchHeader {
+    BatchHeader {
+        subscription,
+        partition: held.number,
+        epoch: held.fence.epoch.0,
+        round: held.lane.round,
+        attempts: held.lane.attempts_between(first, last),
+    }
+}
+
+/// Tells a client, once, that it has too many gaps.
+fn tell_gaps(held: &mut Held, subscription: u32, outbox: &Outbox) {
+    if held.lane.has_too_many_gaps() && !std::mem::replace(&mut held.told_gaps, true) {
+        let detail = "too many single acks wait for messages before them: nothing more is sent until those are acknowledged";
+        let mut frame = ErrorFrame::new(ErrorCode::TooManyGaps, detail);
+        frame.subscription = Some(subscription);
+        frame.partition = Some(held.number);
+        outbox.push(BrokerFrame::Error(Box::new(frame)));
     }
 }
 

@@ -3,9 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::credit::Room;
+use super::evict::First;
 use super::times::Keeping;
 use super::{Surroundings, assignment};
 use crate::broker::appender::CommitError;
@@ -17,6 +19,7 @@ use crate::store::groups::{GroupSettings, GroupView};
 use crate::store::lanes::{DeadLetter, Fence, LaneRow, ResumeAt, Settled, Settlement};
 use crate::store::management::Running;
 use crate::store::messages::{Message, ReadLimit};
+use crate::store::windows::Eviction;
 use crate::store::{Error, Store};
 
 /// What comes back to the loop.
@@ -47,6 +50,26 @@ pub(super) enum Event {
         partition_id: PartitionId,
         epoch: Epoch,
         what: Settling,
+        result: Settled,
+    },
+    /// Where the partition of a lane ends that waits for its window.
+    Head {
+        partition_id: PartitionId,
+        epoch: Epoch,
+        first: First,
+        result: Result<Option<(Offset, Timestamp)>, Error>,
+    },
+    /// What of a lane has expired.
+    Expired {
+        partition_id: PartitionId,
+        epoch: Epoch,
+        result: Result<Eviction, ReadError>,
+    },
+    /// That was written down.
+    Evicted {
+        partition_id: PartitionId,
+        epoch: Epoch,
+        eviction: Eviction,
         result: Settled,
     },
     /// A member was entered into the tables again.
@@ -115,7 +138,7 @@ pub(super) struct Effects {
 }
 
 impl Effects {
-    fn spawn(&self, effect: impl Future<Output = Event> + Send + 'static) {
+    pub(super) fn spawn(&self, effect: impl Future<Output = Event> + Send + 'static) {
         let events = self.events.clone();
         tokio::spawn(async move {
             let event = effect.await;
@@ -285,7 +308,7 @@ pub(super) struct GiveUp {
     pub reason: String,
 }
 
-async fn settle(
+pub(super) async fn settle(
     surroundings: &Surroundings,
     fence: &Fence,
     mut settlement: Settlement,

@@ -386,6 +386,23 @@ impl Lane {
         self.gate = Gate::Open;
     }
 
+    /// These have expired, and that is written down: they are done.
+    pub fn on_evicted(&mut self, ranges: impl IntoIterator<Item = (Offset, Offset)>, now: Instant) {
+        ranges.into_iter().for_each(|(from, to)| self.acked.insert(from.max(self.committed), to));
+        self.settle(now);
+        self.gate = Gate::Open;
+    }
+
+    /// The first message that is to be sent next.
+    pub fn next_offset(&self) -> Offset {
+        self.acked.after(self.cursor)
+    }
+
+    /// What of `[from, to)` is not done.
+    pub fn undone(&self, from: Offset, to: Offset) -> impl Iterator<Item = (Offset, Offset)> {
+        self.acked.gaps(from.max(self.committed), to)
+    }
+
     /// The failures among messages that are about to be sent.
     pub fn attempts_between(&self, from: Offset, to: Offset) -> Vec<(i64, u32)> {
         self.failed.range(from..to).map(|(offset, failure)| (offset.0, failure.attempts)).collect()
@@ -418,8 +435,13 @@ impl Lane {
 
     /// As [`Lane::next_commit`], as if one more message were done.
     pub fn commit_without(&mut self, offset: Offset) -> Commit {
+        self.commit_without_ranges([(offset, offset.plus(1))])
+    }
+
+    /// As [`Lane::next_commit`], as if these were done, too.
+    pub fn commit_without_ranges(&mut self, ranges: impl IntoIterator<Item = (Offset, Offset)>) -> Commit {
         let mut acked = self.acked.clone();
-        acked.insert(offset, offset.plus(1));
+        ranges.into_iter().for_each(|(from, to)| acked.insert(from, to));
         let committed = acked.settle(self.committed);
         self.commits += 1;
         let (number, times) = (self.commits, self.times.take());

@@ -172,3 +172,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_has_expired_is_done_and_the_commit_that_moves_past_it_says_so_before() {
+    let mut lane = lane(0, 0);
+    assert_eq!(send(&mut lane, 2), [0, 1]);
+    let expired = [(Offset(2), Offset(5)), (Offset(7), Offset(8))];
+    let commit = lane.commit_without_ranges(expired);
+    assert_eq!((commit.committed, commit.acked.as_str()), (Offset(0), "{[2,5),[7,8)}"));
+    lane.gate = Gate::Settling;
+    assert_eq!(lane.sendable(Instant::now()), None);
+    lane.on_evicted(expired, Instant::now());
+    assert_eq!((lane.in_flight(), lane.next_offset()), (2, Offset(5)));
+    assert_eq!(lane.undone(Offset(1), Offset(9)).collect::<Vec<_>>().len(), 3);
+    assert_eq!(send(&mut lane, 4), [5, 6, 8, 9]);
+    ack(&mut lane, 1, &[0, 1]).unwrap();
+    assert_eq!(lane.committed(), Offset(5));
+}

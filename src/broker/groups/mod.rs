@@ -8,10 +8,11 @@
 //! | `deliver` | feeding lanes from the hot tail or the segments, within credit |
 //! | `answer` | acks, nacks, progress, credit, and what follows from failures |
 //! | `stepping` | what steps of pipelines reserve and acknowledge |
+//! | `evict` | windows of lanes, and what has expired |
 //! | `effects` | what is done beside the loop, in the database |
 //! | `pausing` | what an operator has paused; what is in flight |
 //! | `flights` | spans of deliveries and acks, if anybody wants them |
-//! | `lane`, `ranges`, `times`, `credit`, `assignment`, `backoff`, `pause`, `verdict`, `settings` | the rules; pure |
+//! | `lane`, `ranges`, `times`, `credit`, `assignment`, `backoff`, `pause`, `verdict`, `settings`, `windows` | the rules; pure |
 //! | `model` | the rules in every order of events; in tests only |
 //!
 //! One task per group and broker owns everything about the lanes that this broker's sessions hold. It never waits for the
@@ -23,6 +24,7 @@ pub(super) mod backoff;
 mod credit;
 mod deliver;
 mod effects;
+mod evict;
 mod flights;
 pub mod lane;
 #[cfg(test)]
@@ -37,6 +39,7 @@ mod stepping;
 mod task;
 mod times;
 pub(super) mod verdict;
+mod windows;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -360,14 +363,14 @@ impl Groups {
         let member = task::Member::new(&subscription, credit, batch, terms, broker_id);
         if let Some(id) = subscription.id {
             let (group_name, topic) = (subscription.group.clone(), topic.name.clone());
-            subscription.outbox.push(BrokerFrame::Subscribed(wire::Subscribed {
+            subscription.outbox.push(BrokerFrame::Subscribed(Box::new(wire::Subscribed {
                 id,
                 subscription: subscription.number,
                 group: group_name,
                 topic,
                 partitions,
                 settings: settings::described(&group.settings),
-            }));
+            })));
         }
         let handle = self.join(&subscription.group, &topic, &group, member).await;
         Ok(Subscribed { group: handle, partitions, settings: group.settings })

@@ -246,6 +246,7 @@ impl GroupTask {
             "group settings changed"
         );
         self.group.settings = settings;
+        self.lanes.values_mut().for_each(|held| held.window.due = None);
         let lanes: Vec<PartitionId> = self.lanes.keys().copied().collect();
         for partition_id in lanes {
             if let Some(held) =

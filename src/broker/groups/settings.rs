@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use laneway_client::wire::{self, OnFailure, WantedSettings};
+use laneway_client::wire::{self, OnExpiry, OnFailure, WantedSettings};
 
-use crate::limits::{ACK_DEADLINE_MAX, ACK_DEADLINE_MIN, ATTEMPTS_MAX, BACKOFF_FACTOR_MAX, BACKOFF_MAX};
+use crate::limits::{
+    ACK_DEADLINE_MAX, ACK_DEADLINE_MIN, AGE_MAX, ATTEMPTS_MAX, BACKOFF_FACTOR_MAX, BACKOFF_MAX,
+    WINDOW_MAX_FACTOR, WINDOW_MIN,
+};
 use crate::store::groups::{FailurePolicy, GroupCapacity, GroupSettings};
+use crate::store::windows::{ExpiryPolicy, Windows};
 
 /// A setting outside its range.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -34,6 +38,7 @@ pub fn defaults() -> GroupSettings {
         backoff_cap: Duration::from_secs(60),
         on_failure: FailurePolicy::DeadLetter,
         capacity: GroupCapacity::Counted,
+        windows: Windows::default(),
     }
 }
 
@@ -82,6 +87,7 @@ pub fn checked(request: &WantedSettings) -> Result<GroupSettings, InvalidSetting
         backoff_cap: ms("backoff_cap_ms", request.backoff_cap_ms, defaults.backoff_cap, zero, BACKOFF_MAX)?,
         on_failure,
         capacity: request.capacity.map_or(defaults.capacity, capacity),
+        windows: windows(request)?,
     })
 }
 
@@ -90,6 +96,61 @@ pub fn capacity(wanted: wire::GroupCapacity) -> GroupCapacity {
     match wanted {
         wire::GroupCapacity::Counted => GroupCapacity::Counted,
         wire::GroupCapacity::Excluded => GroupCapacity::Excluded,
+    }
+}
+
+/// When a group that is made by this request delivers. No two of these may contradict each other.
+fn windows(request: &WantedSettings) -> Result<Windows, InvalidSetting> {
+    let ms = |field, value: Option<u64>| match Duration::from_millis(value.unwrap_or(0)) {
+        value if value <= AGE_MAX => Ok(value),
+        _ => broken(field, format!("at most {} milliseconds", AGE_MAX.as_millis())),
+    };
+    let windows = Windows {
+        delay: ms("delay_ms", request.delay_ms)?,
+        window: ms("window_ms", request.window_ms)?,
+        window_max: ms("window_max_ms", request.window_max_ms)?,
+        max_age: ms("max_age_ms", request.max_age_ms)?,
+        on_expiry: expiry_policy(request.on_expiry.unwrap_or(OnExpiry::Evict)),
+    };
+    let Windows { delay, window, window_max, max_age, .. } = windows;
+    if !window.is_zero() && window < WINDOW_MIN {
+        return broken("window_ms", format!("0, or at least {} milliseconds", WINDOW_MIN.as_millis()));
+    }
+    if !window_max.is_zero() && (window.is_zero() || window_max < window) {
+        return broken("window_max_ms", "0, or with a window_ms that is not longer".to_owned());
+    }
+    let longest = if window_max.is_zero() { window * WINDOW_MAX_FACTOR } else { window_max };
+    if !max_age.is_zero() && max_age <= delay.max(longest) {
+        let rule = format!(
+            "0, or longer than {} milliseconds: so long messages wait",
+            delay.max(longest).as_millis()
+        );
+        return broken("max_age_ms", rule);
+    }
+    Ok(windows)
+}
+
+const fn broken<T>(field: &'static str, rule: String) -> Result<T, InvalidSetting> {
+    Err(InvalidSetting { field, rule })
+}
+
+/// As the store has it.
+pub fn expiry_policy(on_expiry: OnExpiry) -> ExpiryPolicy {
+    match on_expiry {
+        OnExpiry::Evict => ExpiryPolicy::Evict,
+        OnExpiry::DeadLetter => ExpiryPolicy::DeadLetter,
+    }
+}
+
+/// What a group would have if these were altered: those of its settings that must not contradict each other.
+pub fn altered(group: &GroupSettings, request: &WantedSettings) -> WantedSettings {
+    let has = described(group);
+    WantedSettings {
+        delay_ms: request.delay_ms.or(Some(has.delay_ms)),
+        window_ms: request.window_ms.or(Some(has.window_ms)),
+        window_max_ms: request.window_max_ms.or(Some(has.window_max_ms)),
+        max_age_ms: request.max_age_ms.or(Some(has.max_age_ms)),
+        ..*request
     }
 }
 
@@ -102,7 +163,12 @@ pub fn agree(group: &GroupSettings, request: &WantedSettings) -> Result<(), Mism
     differs("backoff_factor", has.backoff_factor, request.backoff_factor)?;
     differs("backoff_cap_ms", has.backoff_cap_ms, request.backoff_cap_ms)?;
     differs("on_failure", has.on_failure.as_str(), request.on_failure.map(OnFailure::as_str))?;
-    differs("capacity", has.capacity.as_str(), request.capacity.map(wire::GroupCapacity::as_str))
+    differs("capacity", has.capacity.as_str(), request.capacity.map(wire::GroupCapacity::as_str))?;
+    differs("delay_ms", has.delay_ms, request.delay_ms)?;
+    differs("window_ms", has.window_ms, request.window_ms)?;
+    differs("window_max_ms", has.window_max_ms, request.window_max_ms)?;
+    differs("max_age_ms", has.max_age_ms, request.max_age_ms)?;
+    differs("on_expiry", has.on_expiry.as_str(), request.on_expiry.map(OnExpiry::as_str))
 }
 
 fn differs<T: PartialEq + ToString>(field: &'static str, has: T, asks: Option<T>) -> Result<(), Mismatch> {
@@ -130,6 +196,14 @@ pub fn described(settings: &GroupSettings) -> wire::GroupSettings {
             GroupCapacity::Counted => wire::GroupCapacity::Counted,
             GroupCapacity::Excluded => wire::GroupCapacity::Excluded,
         },
+        delay_ms: ms(settings.windows.delay),
+        window_ms: ms(settings.windows.window),
+        window_max_ms: ms(settings.windows.window_max),
+        max_age_ms: ms(settings.windows.max_age),
+        on_expiry: match settings.windows.on_expiry {
+            ExpiryPolicy::Evict => OnExpiry::Evict,
+            ExpiryPolicy::DeadLetter => OnExpiry::DeadLetter,
+        },
     }
 }
 
@@ -148,5 +222,25 @@ mod tests {
         assert_eq!(agree(&group, &other).unwrap_err().field, "max_attempts");
         let absurd = WantedSettings { max_attempts: Some(0), ..WantedSettings::default() };
         assert_eq!(checked(&absurd).unwrap_err().field, "max_attempts");
+    }
+
+    #[test]
+    fn windows_that_contradict_each_other_are_refused_by_name() {
+        let wanted = |change: fn(&mut WantedSettings)| {
+            let mut wanted = WantedSettings::default();
+            change(&mut wanted);
+            checked(&wanted).map(|_| ()).map_err(|error| error.field)
+        };
+        assert_eq!(wanted(|w| (w.window_ms, w.max_age_ms) = (Some(100), Some(1_001))), Ok(()));
+        assert_eq!(wanted(|w| w.window_ms = Some(9)), Err("window_ms"));
+        assert_eq!(wanted(|w| w.window_max_ms = Some(100)), Err("window_max_ms"));
+        assert_eq!(wanted(|w| (w.window_ms, w.window_max_ms) = (Some(100), Some(99))), Err("window_max_ms"));
+        assert_eq!(wanted(|w| (w.window_ms, w.max_age_ms) = (Some(100), Some(1_000))), Err("max_age_ms"));
+        assert_eq!(wanted(|w| (w.delay_ms, w.max_age_ms) = (Some(100), Some(100))), Err("max_age_ms"));
+        assert_eq!(wanted(|w| w.delay_ms = Some(u64::MAX)), Err("delay_ms"));
+        let delayed = checked(&WantedSettings { delay_ms: Some(100), ..WantedSettings::default() }).unwrap();
+        let young = WantedSettings { max_age_ms: Some(50), ..WantedSettings::default() };
+        assert!(checked(&young).is_ok());
+        assert_eq!(checked(&altered(&delayed, &young)).unwrap_err().field, "max_age_ms");
     }
 }

@@ -53,6 +53,11 @@ pub(super) struct Reservation {
 }
 
 impl Held {
+    /// Whether a step under way acknowledges something in `[from, to)`.
+    pub(super) fn reserves(&self, from: Offset, to: Offset) -> bool {
+        self.reserved.iter().any(|reservation| common((from, to), &reservation.ranges).is_some())
+    }
+
     fn take_reservation(&mut self, step_id: StepId) -> Option<Reservation> {
         let place = self.reserved.iter().position(|reservation| reservation.step_id == step_id)?;
         let reservation = self.reserved.remove(place);

@@ -19,6 +19,7 @@ use super::lane::{Gate, Lane};
 use super::ranges::Ranges;
 use super::stepping::Reservation;
 use super::times::Keeping;
+use super::windows::LaneWindow;
 use super::{BatchLimits, Credit, GroupHandle, Leaving, Request, Subscription, Surroundings};
 use crate::broker::hot_tail::Wake;
 use crate::broker::outbox::{Outbox, Refund, WriteLog};
@@ -136,6 +137,7 @@ pub(super) struct Held {
     pub timer: Option<Instant>,
     /// What was delivered and is not done, if anybody wants spans.
     pub flights: Flights,
+    pub window: LaneWindow,
 }
 
 impl Held {
@@ -163,6 +165,7 @@ impl Held {
             thinned_to: 0,
             timer: None,
             flights: Flights::default(),
+            window: LaneWindow::default(),
             lane,
         }
     }
@@ -414,6 +417,13 @@ impl GroupTask {
             }
             Event::Settled { partition_id, epoch, what, result } => {
                 self.on_settled(partition_id, epoch, what, result);
+            }
+            Event::Head { partition_id, epoch, first, result } => {
+                self.on_head(partition_id, epoch, first, result);
+            }
+            Event::Expired { partition_id, epoch, result } => self.on_expired(partition_id, epoch, result),
+            Event::Evicted { partition_id, epoch, eviction, result } => {
+                self.on_evicted(partition_id, epoch, &eviction, result);
             }
             Event::Entered { session_id } => self.on_entered(session_id),
             Event::Left { session_id } => self.on_left(session_id),

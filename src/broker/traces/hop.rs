@@ -59,6 +59,7 @@ fn state(group: &TracedGroup) -> HopState {
     match (group.is_done, outcome) {
         (true, Some(FailureOutcome::DeadLetter)) => HopState::DeadLettered,
         (true, Some(FailureOutcome::Skip)) => HopState::Skipped,
+        (true, Some(FailureOutcome::Evicted)) => HopState::Evicted,
         (true, _) if group.dead_letter_id.is_some() => HopState::DeadLettered,
         (true, _) => HopState::Acked,
         (false, _) if group.attempts > 0 => HopState::Retrying,
@@ -133,6 +134,9 @@ mod tests {
         assert_eq!(group_hop(at(0), dead).0.state, HopState::DeadLettered);
         let left_out = TracedGroup { failures: vec![failed(1, FailureOutcome::Skip)], ..group(true) };
         assert_eq!(group_hop(at(0), left_out).0.state, HopState::Skipped);
+        let evicted = TracedGroup { failures: vec![failed(0, FailureOutcome::Evicted)], ..group(true) };
+        let (hop, _) = group_hop(at(0), evicted);
+        assert_eq!((hop.state, hop.attempts), (HopState::Evicted, 0));
         let retried =
             TracedGroup { attempts: 1, failures: vec![failed(1, FailureOutcome::Retry)], ..group(false) };
         let (hop, _) = group_hop(at(0), retried);

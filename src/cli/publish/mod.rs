@@ -43,7 +43,8 @@ Examples:\n  laneway publish orders orders.ndjson\n  \
 echo '{\"order\": 17}' | laneway publish orders --key customer-17\n  \
 laneway publish invoices --whole invoice.pdf --header kind=pdf --transaction-id invoice-2026-17\n  \
 laneway publish orders --transaction-id import-7 --json < orders.ndjson\n  \
-echo 'call back' | laneway publish reminders --delay 2h";
+echo 'call back' | laneway publish reminders --delay 2h\n  \
+laneway publish prices --ttl 30s < ticks.ndjson";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -77,6 +78,9 @@ pub(super) struct Publish {
     /// What to do while the topic is full: wait, or fail at once
     #[arg(long, value_name = "wait|fail", default_value = "wait", value_parser = on_full)]
     on_full: OnFull,
+    /// Not worth delivering when it is older than this, like 10m
+    #[arg(long, value_name = "DURATION", conflicts_with_all = ["delay", "at"])]
+    ttl: Option<humantime::Duration>,
     /// The whole input is one message
     #[arg(long)]
     whole: bool,
@@ -268,6 +272,7 @@ impl Job<'_> {
             headers: self.headers.clone(),
             deliver_at: publish.at.map(|at| at.to_string()),
             delay_ms: publish.delay.map(|delay| delay.as_millis() as u64),
+            ttl_ms: publish.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
             ..NewMessage::default()
         }
     }

@@ -61,7 +61,7 @@ async fn consume(stage: &Stage, life: usize, done: &mut BTreeSet<i64>) -> Result
         backoff_factor: Some(1.0),
         backoff_cap_ms: Some(5),
         on_failure: Some(OnFailure::DeadLetter),
-        capacity: None,
+        ..WantedSettings::default()
     };
     consumer.join(TOPIC, "careful", Some(settings), 10).await?;
     loop {

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::group_settings::GroupSettings;
 use super::record::Record;
-use super::shared::{GroupCapacity, OffsetRange, OnFailure, ResumeOutcome, Token};
+use super::shared::{OffsetRange, ResumeOutcome, Token};
 use super::tracing::{TraceChanged, Traced, Watching};
 use super::transact::Transacted;
 use crate::error_code::{Class, ErrorCode};
@@ -19,7 +20,7 @@ pub enum BrokerFrame {
     /// A step is done.
     Transacted(Transacted),
     /// The session takes part in the group.
-    Subscribed(Subscribed),
+    Subscribed(Box<Subscribed>),
     /// A lane is the session's.
     LaneGranted(LaneGranted),
     /// A lane is about to move.
@@ -248,28 +249,6 @@ pub struct Subscribed {
     pub partitions: u32,
     /// The group's settings, all of them.
     pub settings: GroupSettings,
-}
-
-/// All settings of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct GroupSettings {
-    /// How long the oldest unacknowledged message may take.
-    pub ack_deadline_ms: u64,
-    /// Attempts before `on_failure` decides.
-    pub max_attempts: u32,
-    /// Pause after the first failure.
-    pub backoff_base_ms: u64,
-    /// By how much the pause grows with each failure.
-    pub backoff_factor: f64,
-    /// Longest pause.
-    pub backoff_cap_ms: u64,
-    /// What becomes of a message that failed for good.
-    pub on_failure: OnFailure,
-    /// Whether what it has not done counts against the limits of its topic; absent: it does.
-    #[serde(default, skip_serializing_if = "GroupCapacity::is_counted")]
-    pub capacity: GroupCapacity,
 }
 
 /// A lane is the session's. Comes before the first batch of its epoch.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::bounds;
 use super::members;
 use super::new_message::NewMessage;
-use super::shared::{CreditGrant, GroupCapacity, OffsetRange, OnFailure, Start, Token};
+use super::shared::{CreditGrant, GroupCapacity, OffsetRange, OnExpiry, OnFailure, Start, Token};
 use super::tracing::{ReadTrace, Watch};
 use super::transact::Transact;
 
@@ -180,6 +180,25 @@ pub struct WantedSettings {
     /// Whether what the group has not done counts against the limits of its topic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<GroupCapacity>,
+    /// Messages are delivered when they are at least so old; 0: at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 31536000000_u64))]
+    pub delay_ms: Option<u64>,
+    /// A partition is delivered when it has been quiet for so long; 0: at once. Else at least 10.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 31536000000_u64))]
+    pub window_ms: Option<u64>,
+    /// No message waits longer for that, however busy its partition is; 0: ten times `window_ms`. Else not shorter than it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 31536000000_u64))]
+    pub window_max_ms: Option<u64>,
+    /// Older messages are not delivered, see `on_expiry`; 0: whatever their age. Else longer than the delay and the window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 31536000000_u64))]
+    pub max_age_ms: Option<u64>,
+    /// What becomes of a message that is older than `max_age_ms` or than its own `ttl_ms`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_expiry: Option<OnExpiry>,
 }
 
 /// These are done: everything below `next`, and the `ranges`. At least one of both.

@@ -21,6 +21,7 @@ pub mod client_frames;
 pub mod close;
 mod depth;
 mod frame_error;
+mod group_settings;
 mod json;
 mod members;
 mod msgpack;
@@ -35,9 +36,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use broker_frames::{
-    Acked, Batch, BrokerFrame, Duplicate, ErrorFrame, Fault, GoAway, GroupSettings, LaneDraining,
-    LaneGranted, LaneReset, LaneRevoked, Limits, Published, PublishedUnit, ResumeReport, ResumedLane,
-    Scheduled, Subscribed, TailedLane, Tailing, Unsubscribed, Untailed, Welcome,
+    Acked, Batch, BrokerFrame, Duplicate, ErrorFrame, Fault, GoAway, LaneDraining, LaneGranted, LaneReset,
+    LaneRevoked, Limits, Published, PublishedUnit, ResumeReport, ResumedLane, Scheduled, Subscribed,
+    TailedLane, Tailing, Unsubscribed, Untailed, Welcome,
 };
 pub use client_frames::{
     Ack, BatchOptions, ClientFrame, Credit, Hello, Nack, Progress, Publish, Resume, Subscribe, Tail,
@@ -45,9 +46,10 @@ pub use client_frames::{
 };
 pub use close::{Advice, CloseCode};
 pub use frame_error::FrameError;
+pub use group_settings::GroupSettings;
 pub use new_message::NewMessage;
 pub use record::{BatchHeader, Record, RecordRef, batch_frame};
-pub use shared::{CreditGrant, GroupCapacity, OffsetRange, OnFailure, ResumeOutcome, Start, Token};
+pub use shared::{CreditGrant, GroupCapacity, OffsetRange, OnExpiry, OnFailure, ResumeOutcome, Start, Token};
 pub use tracing::{ReadTrace, TraceChanged, Traced, Watch, Watching};
 pub use transact::{Placed, StepPublish, Transact, Transacted};
 
@@ -188,7 +190,7 @@ impl Subprotocol {
             "welcome" => BrokerFrame::Welcome(self.body(frame)?),
             "published" => BrokerFrame::Published(self.body(frame)?),
             "transacted" => BrokerFrame::Transacted(self.body(frame)?),
-            "subscribed" => BrokerFrame::Subscribed(self.body(frame)?),
+            "subscribed" => BrokerFrame::Subscribed(Box::new(self.body(frame)?)),
             "lane_granted" => BrokerFrame::LaneGranted(self.body(frame)?),
             "lane_draining" => BrokerFrame::LaneDraining(self.body(frame)?),
             "lane_revoked" => BrokerFrame::LaneRevoked(self.body(frame)?),

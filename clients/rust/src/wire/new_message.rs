@@ -17,8 +17,10 @@ use crate::traceparent;
 /// Version of the MessagePack array, its first element.
 const VERSION: i64 = 1;
 /// Elements of the array with everything in it.
-const SLOTS: u32 = 13;
-/// Without a time: its last two may be left out.
+const SLOTS: u32 = 14;
+/// Without `ttl_ms`: its last one may be left out.
+const SLOTS_LASTING: u32 = 13;
+/// Without a time, too: the two before it.
 const SLOTS_UNTIMED: u32 = 11;
 /// Elements that an array has at least: cause and links may be left out, too.
 const SLOTS_MIN: u32 = 9;
@@ -50,6 +52,8 @@ pub struct NewMessage {
     pub deliver_at: Option<String>,
     /// Milliseconds until it is to be appended, instead of now.
     pub delay_ms: Option<u64>,
+    /// How long after its publish it is worth delivering, in milliseconds. Absent: for ever. Not with a time.
+    pub ttl_ms: Option<u64>,
 }
 
 /// The JSON value for a payload: as it is where the content type is JSON, and it is, and fits into a frame; else text.
@@ -80,6 +84,7 @@ pub(super) fn to_json(message: &NewMessage) -> PublishMessage {
         sequence: message.sequence,
         deliver_at: message.deliver_at.clone(),
         delay_ms: message.delay_ms,
+        ttl_ms: message.ttl_ms,
     }
 }
 
@@ -118,6 +123,7 @@ impl NewMessage {
             sequence: message.sequence,
             deliver_at: message.deliver_at,
             delay_ms: message.delay_ms,
+            ttl_ms: message.ttl_ms,
         })
     }
 }
@@ -153,11 +159,13 @@ pub(super) fn trace_id(text: &str, field: &str) -> Result<Uuid, FrameError> {
 
 /// Appends the MessagePack array.
 pub(super) fn write(message: &NewMessage, out: &mut Vec<u8>) {
+    // As few as it takes: older brokers know no more.
     let is_plain = message.cause.is_none() && message.links.is_empty();
-    let slots = match (message.is_scheduled(), is_plain) {
-        (true, _) => SLOTS,
-        (false, false) => SLOTS_UNTIMED,
-        (false, true) => SLOTS_MIN,
+    let slots = match (message.ttl_ms, message.is_scheduled(), is_plain) {
+        (Some(_), ..) => SLOTS,
+        (None, true, _) => SLOTS_LASTING,
+        (None, false, false) => SLOTS_UNTIMED,
+        (None, false, true) => SLOTS_MIN,
     };
     pack::array(out, slots as usize);
     pack::int(out, VERSION);
@@ -170,7 +178,7 @@ pub(super) fn write(message: &NewMessage, out: &mut Vec<u8>) {
     pack::optional(out, message.content_type.as_deref(), pack::text);
     pack::optional(out, message.sequence, pack::int);
     if slots == SLOTS_MIN {
-        return; // as brokers read it that know no causes
+        return;
     }
     pack::optional(out, message.cause.as_ref(), |out, cause| {
         write_cause(out, &cause.topic, cause.partition, cause.offset);
@@ -179,9 +187,12 @@ pub(super) fn write(message: &NewMessage, out: &mut Vec<u8>) {
         pack::array(out, links.len());
         links.iter().for_each(|link| pack::bin(out, link.as_bytes()));
     });
-    if slots == SLOTS {
+    if slots >= SLOTS_LASTING {
         pack::optional(out, message.deliver_at.as_deref(), pack::text);
         pack::optional(out, message.delay_ms, pack::uint);
+    }
+    if slots == SLOTS {
+        pack::optional(out, message.ttl_ms, pack::uint);
     }
 }
 
@@ -210,8 +221,8 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<NewMessage, (&'static str,
     let slot = |name| move |expected| (name, expected);
     let slots = reader.array().map_err(slot(""))?;
     let version = reader.int().map_err(slot("version"))?;
-    if version != VERSION || ![SLOTS, SLOTS_UNTIMED, SLOTS_MIN].contains(&slots) {
-        return Err(("version", Expected("an array of 9, 11 or 13 elements that begins with 1")));
+    if version != VERSION || ![SLOTS, SLOTS_LASTING, SLOTS_UNTIMED, SLOTS_MIN].contains(&slots) {
+        return Err(("version", Expected("an array of 9, 11, 13 or 14 elements that begins with 1")));
     }
     let mut message = NewMessage {
         payload: reader.bytes().map_err(slot("payload"))?,
@@ -228,9 +239,12 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<NewMessage, (&'static str,
         message.cause = reader.optional(read_cause).map_err(slot("cause"))?;
         message.links = reader.optional(read_links).map_err(slot("links"))?.unwrap_or_default();
     }
-    if slots == SLOTS {
+    if slots >= SLOTS_LASTING {
         message.deliver_at = reader.optional(Reader::string).map_err(slot("deliver_at"))?;
         message.delay_ms = reader.optional(Reader::u64).map_err(slot("delay_ms"))?;
+    }
+    if slots == SLOTS {
+        message.ttl_ms = reader.optional(Reader::u64).map_err(slot("ttl_ms"))?;
     }
     Ok(message)
 }

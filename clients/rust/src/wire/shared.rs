@@ -129,6 +129,27 @@ impl Default for GroupCapacity {
 }
 
 words! {
+    /// What becomes of a message that has expired: it is older than its group delivers, or than its own `ttl_ms`.
+    OnExpiry {
+        /// The lane goes on without it; the trace says so.
+        Evict = "evict",
+        /// It is kept as a dead letter, and the lane goes on.
+        DeadLetter = "dead_letter",
+    }
+}
+
+impl OnExpiry {
+    /// What a group does that says nothing else.
+    pub(crate) const fn usual() -> Self {
+        Self::Evict
+    }
+
+    pub(crate) const fn is_usual(&self) -> bool {
+        matches!(self, Self::Evict)
+    }
+}
+
+words! {
     /// What became of a session or lane that a client came back for.
     ResumeOutcome {
         /// It continues: the epoch is kept.

@@ -41,12 +41,12 @@ prop_compose! {
         payload in bytes(), key in prop::option::of(bytes()), partition in any::<Option<u32>>(),
         trace_id in prop::option::of(uuid()), transaction_id in any::<Option<String>>(), headers in headers(),
         content_type in content_type(), sequence in any::<Option<i64>>(), cause in prop::option::of(cause()),
-        links in prop::collection::vec(uuid(), 0..3), timed in any::<(Option<String>, Option<u64>)>(),
+        links in prop::collection::vec(uuid(), 0..3), times in any::<(Option<String>, Option<u64>, Option<u64>)>(),
     ) -> NewMessage {
-        let (deliver_at, delay_ms) = timed;
+        let (deliver_at, delay_ms, ttl_ms) = times;
         NewMessage {
             payload, key, partition, trace_id, cause, links, transaction_id, headers, content_type, sequence, deliver_at,
-            delay_ms,
+            delay_ms, ttl_ms,
         }
     }
 }

@@ -162,6 +162,7 @@ fn publishes() -> Vec<(&'static str, ClientFrame)> {
         ("publish_full", ClientFrame::Publish(sequenced)),
         ("publish_waiting", ClientFrame::Publish(patient)),
         ("publish_caused", publish(vec![caused, message(b"hello")])),
+        ("publish_ttl", publish(vec![NewMessage { ttl_ms: Some(30_000), ..message(b"hello") }])),
     ]
 }
 
@@ -173,10 +174,20 @@ fn subscriptions() -> Vec<(&'static str, ClientFrame)> {
         backoff_factor: Some(2.5),
         backoff_cap_ms: Some(60_000),
         on_failure: Some(OnFailure::DeadLetter),
-        capacity: None,
+        ..WantedSettings::default()
     };
     let aside = WantedSettings { capacity: Some(GroupCapacity::Excluded), ..settings };
     let aside = Subscribe { batch: Some(batch_options()), settings: Some(aside), ..subscribe(None) };
+    let windows = WantedSettings {
+        delay_ms: Some(1_000),
+        window_ms: Some(5_000),
+        window_max_ms: Some(60_000),
+        max_age_ms: Some(3_600_000),
+        on_expiry: Some(OnExpiry::DeadLetter),
+        ..WantedSettings::default()
+    };
+    let (group, topic) = ("digest-of-the-day".repeat(8), "orders.of.all.shops".repeat(8));
+    let windowed = Subscribe { settings: Some(windows), group, topic, ..subscribe(None) };
     let at = Start::At("2026-11-16T06:41:00Z".into());
     let full = Subscribe { batch: Some(batch_options()), settings: Some(settings), ..subscribe(None) };
     let part = Tail { partitions: Some(vec![0, 7]), start: Some(Start::Offset(1_000)), ..tail() };
@@ -188,6 +199,7 @@ fn subscriptions() -> Vec<(&'static str, ClientFrame)> {
         ("subscribe_offset", ClientFrame::Subscribe(subscribe(Some(Start::Offset(1_000))))),
         ("subscribe_full", ClientFrame::Subscribe(full)),
         ("subscribe_excluded", ClientFrame::Subscribe(aside)),
+        ("subscribe_windows", ClientFrame::Subscribe(windowed)),
         ("unsubscribe", ClientFrame::Unsubscribe(Unsubscribe { id: 4, subscription: 1 })),
         ("tail", ClientFrame::Tail(tail())),
         ("tail_partitions", ClientFrame::Tail(Tail { batch: Some(batch_options()), ..part })),
@@ -352,6 +364,11 @@ fn lanes() -> Vec<(&'static str, BrokerFrame)> {
         backoff_cap_ms: 60_000,
         on_failure: OnFailure::Block,
         capacity: GroupCapacity::Counted,
+        delay_ms: 0,
+        window_ms: 0,
+        window_max_ms: 0,
+        max_age_ms: 0,
+        on_expiry: OnExpiry::Evict,
     };
     let (group, topic) = ("billing".to_owned(), "orders".to_owned());
     let subscribed =
@@ -369,7 +386,7 @@ fn lanes() -> Vec<(&'static str, BrokerFrame)> {
     let revoked = "the ack deadline was missed".to_owned();
     let tailed = [(0, 512), (7, 1_042)].map(|(partition, next_offset)| TailedLane { partition, next_offset });
     vec![
-        ("subscribed", BrokerFrame::Subscribed(subscribed)),
+        ("subscribed", BrokerFrame::Subscribed(Box::new(subscribed))),
         ("lane_granted", BrokerFrame::LaneGranted(granted.clone())),
         (
             "lane_granted_reset",
