@@ -165,7 +165,7 @@ async fn flushed(url: &str, topic: &str) -> Result<Lateness, Failure> {
 
 async fn publish(session: &mut Session, topic: &str, messages: Vec<NewMessage>) -> Result<(), Failure> {
     let id = session.id();
-    let publish = Publish { id, topic: topic.into(), producer_id: None, messages };
+    let publish = Publish { id, topic: topic.into(), producer_id: None, wait_ms: None, messages };
     session.send(&ClientFrame::Publish(publish)).await?;
     let wanted =
         |frame: &BrokerFrame| matches!(frame, BrokerFrame::Published(published) if published.id == id);
