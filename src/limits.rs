@@ -196,9 +196,9 @@ pub const DDL_LOCK_TIMEOUT: Duration = Duration::from_millis(25);
 pub const DDL_TRIES: usize = 50;
 /// Connections for schema changes; they meet at the parent's lock anyway.
 pub const DDL_CONCURRENCY: u32 = 2;
-/// Connections of a broker beside its pool and its appenders: schema changes, upkeep, LISTEN, heartbeat, and a flush that
-/// waits for a lock alone.
-pub const BROKER_CONNECTIONS_BESIDE: u32 = DDL_CONCURRENCY + 4;
+/// Connections of a broker beside its pool and its appenders: schema changes, upkeep, LISTEN, heartbeat, a flush that waits for a
+/// lock alone, and schedules, as they are written down and as they are due.
+pub const BROKER_CONNECTIONS_BESIDE: u32 = DDL_CONCURRENCY + 6;
 /// Clocks further apart than this make times of logs and metrics lie; NTP keeps them within milliseconds.
 pub const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(1);
 /// Log that an inactive replication slot may keep before the disk is at risk: that of a standby that only restarts is less.

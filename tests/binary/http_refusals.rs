@@ -303,7 +303,7 @@ async fn wrong_methods_and_unknown_routes_are_problems_too() {
         assert_eq!((problem.code, problem.status), (ErrorCode::MethodNotAllowed, 405), "{method} {path}");
         assert_eq!(problem.detail, format!("{path} does not take {method}"));
     }
-    for path in ["/", "/v1", "/v2/topics", "/v1/topics/", "/v1/topics/orders/partitions", "/v1/ws/x"] {
+    for path in ["/", "/v1", "/v2/topics", "/v1/topics/", "/v1/topics/orders/nothing", "/v1/ws/x"] {
         let problem = web.get(path).await.problem();
         assert_eq!((problem.code, problem.status), (ErrorCode::UnknownRoute, 404), "{path}");
         assert_eq!(problem.detail, format!("there is nothing at {path}"));
