@@ -16,7 +16,8 @@ use super::timing::QueryTimes;
 /// Makes connections in one role.
 #[derive(Debug, Clone)]
 pub struct Connector {
-    target: Target,
+    /// Shared: every store that is handed on has it, and so has every session.
+    target: Arc<Target>,
     settings: Arc<DatabaseSettings>,
     times: Arc<QueryTimes>,
     timelines: Timelines,
@@ -27,7 +28,7 @@ pub struct Connector {
 impl Connector {
     pub(super) fn new(target: Target, settings: Arc<DatabaseSettings>, times: Arc<QueryTimes>) -> Self {
         let (timelines, last_failure) = (Timelines::default(), Arc::default());
-        Self { target, settings, times, timelines, role: Role::Pool, last_failure }
+        Self { target: Arc::new(target), settings, times, timelines, role: Role::Pool, last_failure }
     }
 
     /// The same database, for another purpose.
