@@ -89,7 +89,15 @@ struct Which {
 }
 
 #[derive(Debug, Args)]
-#[group(required = true, multiple = true)]
+#[group(
+    required = true,
+    multiple = true,
+    // Named, because clap counts no flattened ones.
+    args = [
+        "ack_deadline", "max_attempts", "backoff_base", "backoff_factor", "backoff_cap", "on_failure", "capacity", "delay",
+        "window", "window_max", "max_age", "on_expiry",
+    ]
+)]
 struct Settings {
     /// How long the oldest unacknowledged message of a lane may take, like 60s
     #[arg(long, value_name = "DURATION")]

@@ -117,16 +117,16 @@ fn clocks_may_differ_by_a_second() {
 #[test]
 fn connections_are_counted_for_every_broker_and_below_every_limit() {
     use Verdict::{Ok, Warn, Wrong};
-    // 16 connections for each broker.
+    // 18 connections for each broker.
     for (brokers, max_connections, limit, verdict) in [
         (Some(2), 100, None, Ok),
-        (Some(6), 100, None, Warn),
-        (Some(6), 98, None, Wrong),
+        (Some(6), 112, None, Warn),
+        (Some(6), 110, None, Wrong),
         (Some(6), 1_000, Some(95), Wrong),
-        (None, 23, None, Ok),
-        (None, 19, None, Warn),
-        (None, 18, None, Wrong),
-        (Some(0), 18, None, Wrong),
+        (None, 26, None, Ok),
+        (None, 21, None, Warn),
+        (None, 20, None, Wrong),
+        (Some(0), 20, None, Wrong),
     ] {
         let mut facts = healthy();
         facts.schema.brokers = brokers;

@@ -143,14 +143,14 @@ async fn what_a_restart_brings_is_named() {
     let patient = Patient::new().await;
     patient
         .sql(
-            "ALTER SYSTEM SET max_connections = 15; ALTER SYSTEM SET max_locks_per_transaction = 10;
+            "ALTER SYSTEM SET max_connections = 17; ALTER SYSTEM SET max_locks_per_transaction = 10;
              ALTER SYSTEM SET max_wal_senders = 0",
         )
         .await;
     patient.restart().await;
     let found = patient.examine(&["--pool-size", "1", "--appenders", "1"]).await;
     assert!(found.iter().all(|one| one["verdict"] == "ok" || one["check"] == "broker"), "{found:#?}");
-    assert_named(&patient.examine(&[]).await, "connections", "wrong", "12 allowed, 16 needed by 1 broker");
+    assert_named(&patient.examine(&[]).await, "connections", "wrong", "14 allowed, 18 needed by 1 broker");
     let tables = (0..160).map(|n| format!("CREATE TABLE laneway.filler_{n} ();")).collect::<String>();
     patient.sql(&tables).await;
     let found = patient.examine(&["--pool-size", "1", "--appenders", "1"]).await;
