@@ -126,17 +126,22 @@ impl Gauge {
     ) -> Verdict {
         let Some(look) = self.look.filter(|look| look.era == era) else { return Verdict::LookFirst };
         let unseen = self.unseen();
-        let over = readings(&look, limits, unseen).into_iter().flatten().find(|reading| {
-            let more = if reading.limited == Limited::BacklogMessages { load.messages } else { load.bytes };
-            reading.depth > 0 && reading.depth.saturating_add(more) > reading.limit
-        });
-        match over {
-            Some(_) if now.saturating_duration_since(look.at) > CAPACITY_INTERVAL => Verdict::LookFirst,
-            Some(reading) => Verdict::Full { reading, retry_after: self.retry_after() },
-            None if unseen != Load::default() && unseen.plus(load).is_more_than(allowance) => {
+        let over = |with: Load| {
+            readings(&look, limits, with).into_iter().flatten().find(|reading| {
+                let more =
+                    if reading.limited == Limited::BacklogMessages { load.messages } else { load.bytes };
+                reading.depth > 0 && reading.depth.saturating_add(more) > reading.limit
+            })
+        };
+        // What was answered since the look began may be in it: nothing is refused because it was counted twice.
+        match (over(unseen), over(self.pending)) {
+            (Some(_), _) if now.saturating_duration_since(look.at) > CAPACITY_INTERVAL => Verdict::LookFirst,
+            (Some(_), None) => Verdict::LookFirst,
+            (_, Some(reading)) => Verdict::Full { reading, retry_after: self.retry_after() },
+            (None, None) if unseen != Load::default() && unseen.plus(load).is_more_than(allowance) => {
                 Verdict::LookFirst
             }
-            None => {
+            (None, None) => {
                 self.pending = self.pending.plus(load);
                 Verdict::Admitted
             }

@@ -32,12 +32,16 @@ fn what_no_look_has_seen_is_counted_until_one_that_began_later_has() {
     assert_eq!(gauge.judge(load(6), &limits(10), ALLOWANCE, when), Verdict::Admitted);
     assert_eq!(full_at(gauge.judge(load(5), &limits(10), ALLOWANCE, when)), Some(6));
     gauge.on_answered(load(6));
-    assert_eq!(full_at(gauge.judge(load(5), &limits(10), ALLOWANCE, when)), Some(6), "answered and not seen");
+    // Answered and not seen: too much, unless the look has it already.
+    assert_eq!(gauge.judge(load(5), &limits(10), ALLOWANCE, when), Verdict::LookFirst);
     // A look that began before an answer does not take it out; the next one does.
     gauge.on_look_begun();
     assert_eq!(gauge.judge(load(4), &limits(10), ALLOWANCE, when), Verdict::Admitted);
     gauge.on_answered(load(4));
     gauge.on_looked(look(6, now), &limits(10));
+    assert_eq!(gauge.judge(load(1), &limits(10), ALLOWANCE, when), Verdict::LookFirst);
+    gauge.on_look_begun();
+    gauge.on_looked(look(10, now), &limits(10));
     assert_eq!(full_at(gauge.judge(load(1), &limits(10), ALLOWANCE, when)), Some(10));
     gauge.on_look_begun();
     gauge.on_looked(look(3, now), &limits(10));

@@ -91,13 +91,14 @@ fn asked_for(state: &State) -> Duration {
 
 /// One look: heads and commits, no message.
 async fn look(entry: &Entry, store: &Store, metrics: &Metrics, at: Instant) -> Looked {
-    let bytes = {
+    let limits = {
         let mut state = entry.state.lock();
         state.gauge.on_look_begun();
-        match state.limits.backlog_bytes {
-            Some(_) => BacklogBytes::Counted,
-            None => BacklogBytes::LeftOut,
-        }
+        state.limits
+    };
+    let bytes = match limits.backlog_bytes {
+        Some(_) => BacklogBytes::Counted,
+        None => BacklogBytes::LeftOut,
     };
     let depth = match store.topics_depth(entry.topic_id, bytes).await {
         Ok(Some(depth)) => depth,
@@ -109,7 +110,9 @@ async fn look(entry: &Entry, store: &Store, metrics: &Metrics, at: Instant) -> L
     };
     let (crossing, readings) = {
         let mut state = entry.state.lock();
-        let limits = state.limits;
+        if state.limits != limits {
+            return Looked::Fine; // other limits since it began: what they bound may not have been looked at
+        }
         let crossing = state.gauge.on_looked(found(&depth, at), &limits);
         (crossing, state.gauge.readings(&limits).collect())
     };
