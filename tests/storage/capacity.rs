@@ -20,7 +20,6 @@ use laneway_client::topic::{AlterTopic, CreateTopic, Retention};
 use crate::harness::TestDatabase;
 use crate::harness::produce::{all, draft};
 use crate::harness::quiet::QuietBroker;
-use crate::harness::wait;
 
 async fn topic_with(broker: &Broker, change: impl FnOnce(&mut CreateTopic)) -> Arc<Topic> {
     let mut request = CreateTopic::new("orders", 2);
@@ -75,17 +74,6 @@ fn full(result: Result<(), PublishError>) -> (Limited, u64, u64) {
     }
 }
 
-/// Every publish is refused, and the depth comes down to what there is: until then some may be counted twice, never too few.
-async fn full_at(broker: &Broker, messages: usize, expected: (Limited, u64, u64)) {
-    wait::until("the depth to be known", async || {
-        let (limited, depth, limit) = full(publish_now(broker, messages).await);
-        assert_eq!((limited, limit), (expected.0, expected.2));
-        assert!(depth >= expected.1, "{depth} is less than there is");
-        depth == expected.1
-    })
-    .await;
-}
-
 async fn stored(broker: &Broker, topic: &Topic) -> usize {
     let mut stored = 0;
     for partition_id in &topic.partitions {
@@ -108,9 +96,9 @@ async fn each_limit_refuses_what_it_bounds_and_only_counted_groups_fill_a_topic(
     group(&broker, &topic, "audit", GroupCapacity::Excluded).await;
     group(&broker, &topic, "billing", GroupCapacity::Counted).await;
     publish(&broker, 1, 9, Duration::from_secs(10)).await.unwrap();
-    full_at(&broker, 2, (Limited::BacklogMessages, 9, 10)).await;
+    assert_eq!(full(publish_now(&broker, 2).await), (Limited::BacklogMessages, 9, 10));
     publish_now(&broker, 1).await.unwrap();
-    full_at(&broker, 1, (Limited::BacklogMessages, 10, 10)).await;
+    assert_eq!(full(publish_now(&broker, 1).await), (Limited::BacklogMessages, 10, 10));
     assert_eq!(stored(&broker, &topic).await, 10, "what is refused is not stored");
     // Bytes of the backlog, and bytes that are stored.
     let name = TopicName::new("orders").unwrap();
@@ -126,7 +114,7 @@ async fn each_limit_refuses_what_it_bounds_and_only_counted_groups_fill_a_topic(
         (None, Some(1_250))
     );
     publish(&broker, 0, 2, Duration::from_secs(10)).await.unwrap();
-    full_at(&broker, 1, (Limited::BacklogBytes, 1_200, 1_250)).await;
+    assert_eq!(full(publish_now(&broker, 1).await), (Limited::BacklogBytes, 1_200, 1_250));
     let changes = AlterTopic {
         max_backlog_bytes: Retention::None,
         max_stored_bytes: Retention::Bound(1_300),
