@@ -14,7 +14,7 @@
 -- `batch` counts from 1 in the order of $1. Optional message columns that the whole flush leaves empty are empty arrays.
 -- Rows: 'stored' per batch written; 'sequence' per check that did not fit; 'repeated' per transaction id known.
 -- A batch with neither was not locked. A batch with a misfit is not written: the appender takes it out and comes back.
--- Why one base per batch in arrays and no join: the generic plan would loop over messages × batches.
+-- Why one base per batch in arrays and no join: the generic plan would loop over messages × batches, and over runs × batches.
 WITH batch AS MATERIALIZED (
     SELECT
         b.batch, b.partition_id, b.messages, b.bytes,
@@ -109,19 +109,21 @@ blocks AS (
 runs AS (
     INSERT INTO laneway.producer_run (partition_id, producer_id, first_sequence, last_sequence, first_offset, published_at)
     SELECT
-        clean.partition_id, r.producer_id, r.first_sequence, r.last_sequence, clean.first_offset + r.place, clean.published_at
+        ($1::bigint[])[r.batch], r.producer_id, r.first_sequence, r.last_sequence,
+        (SELECT first_offsets FROM base)[r.batch] + r.place,
+        (SELECT published_ats FROM base)[r.batch]
     FROM unnest($7::integer[], $8::uuid[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[])
         AS r (batch, producer_id, first_sequence, last_sequence, place, placed_by)
-    JOIN clean ON clean.batch = r.batch
-    WHERE r.placed_by = 'position'
+    WHERE r.placed_by = 'position' AND (SELECT first_offsets FROM base)[r.batch] >= 0
 ),
 older_runs AS (
     INSERT INTO laneway.producer_run (partition_id, producer_id, first_sequence, last_sequence, first_offset, published_at)
-    SELECT clean.partition_id, r.producer_id, r.first_sequence, r.last_sequence, r.place, clean.published_at
+    SELECT
+        ($1::bigint[])[r.batch], r.producer_id, r.first_sequence, r.last_sequence, r.place,
+        (SELECT published_ats FROM base)[r.batch]
     FROM unnest($7::integer[], $8::uuid[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[])
         AS r (batch, producer_id, first_sequence, last_sequence, place, placed_by)
-    JOIN clean ON clean.batch = r.batch
-    WHERE r.placed_by = 'offset'
+    WHERE r.placed_by = 'offset' AND (SELECT first_offsets FROM base)[r.batch] >= 0
     ON CONFLICT DO NOTHING -- another broker has written it down, without a message that would have shown in the head
 ),
 ids AS (
