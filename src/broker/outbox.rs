@@ -19,10 +19,10 @@ use super::slab::Piece;
 use crate::ids::Offset;
 use crate::limits::{OUTBOX_BYTES_MAX, OUTBOX_FRAMES_MAX, OUTBOX_FRAMES_RESERVED};
 
-/// One frame to send.
+/// One frame to send. Why boxes: the channel keeps room for 32 of these per session, also while nothing waits.
 #[derive(Debug)]
 pub enum Push {
-    Frame(BrokerFrame),
+    Frame(Box<BrokerFrame>),
     Batch(Box<BatchPush>),
 }
 
@@ -144,7 +144,7 @@ impl Outbox {
 
     /// Pushes a control frame.
     pub fn push(&self, frame: BrokerFrame) {
-        self.send(Push::Frame(frame));
+        self.send(Push::Frame(Box::new(frame)));
     }
 
     fn send(&self, push: Push) {
