@@ -261,6 +261,7 @@ CREATE TABLE laneway.lane (
     popped_at       timestamptz,
     popped_until_at timestamptz,
     popped_end_offset bigint,
+    open_until_offset bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (group_id, partition_id),
     CHECK ((session_id IS NULL) = (broker_id IS NULL)),
     CONSTRAINT lane_popped CHECK (
@@ -276,6 +277,7 @@ COMMENT ON COLUMN laneway.lane.suspect_until IS 'Below this offset one message a
 COMMENT ON COLUMN laneway.lane.popped_at IS 'Since when a puller has it, under the epoch of the row; null: none has.';
 COMMENT ON COLUMN laneway.lane.popped_until_at IS 'Until when the puller may acknowledge; from then on anybody may free it.';
 COMMENT ON COLUMN laneway.lane.popped_end_offset IS 'What the puller was given ends here.';
+COMMENT ON COLUMN laneway.lane.open_until_offset IS 'Pullers do not wait for a window below it: it was open for that already.';
 CREATE INDEX lane_session_id ON laneway.lane (session_id) WHERE session_id IS NOT NULL;
 CREATE INDEX lane_partition_id ON laneway.lane (partition_id);
 

@@ -328,6 +328,8 @@ pub const POP_WAIT_MAX: Duration = Duration::from_secs(20);
 pub const POP_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Pops of a group that ask the database at once, per broker: a small part of a small pool.
 pub const POPS_AT_ONCE: usize = 4;
+/// A lane with nothing due is left out of looks for so long at once: then somebody may have moved it.
+pub const POP_HELD_BACK_LOOK: Duration = Duration::from_secs(1);
 /// Lanes that are looked at together: if another is faster with the first, the next is tried.
 pub const POPS_FOUND_MAX: usize = 8;
 /// For how long growth is still followed after the last wait, so that a client that asks again and again costs nothing.

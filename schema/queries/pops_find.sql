@@ -5,7 +5,7 @@
 -- beyond the committed offset, as in lanes_describe.
 WITH free AS (
     SELECT
-        l.partition_id, p.number, l.epoch, l.suspect_until, p.start_offset, h.next_offset,
+        l.partition_id, p.number, l.epoch, l.suspect_until, l.open_until_offset, p.start_offset, h.next_offset,
         coalesce(c.committed_offset, l.first_offset) AS committed_offset,
         coalesce(c.epoch, 0) AS commit_epoch, coalesce(c.number, 0) AS commit_number,
         (coalesce(c.acked, '{}') + coalesce(s.acked, '{}'))::text AS acked

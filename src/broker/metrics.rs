@@ -15,6 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::capacity::counts::Counts;
 use super::lag::Lag;
+use crate::store::windows::{Eviction, ExpiryPolicy};
 
 /// A count that only grows.
 pub type Count = Counter<u64, AtomicU64>;
@@ -171,6 +172,16 @@ impl Metrics {
     pub fn on_given_up(&self, policy: &'static str) {
         self.given_up.get_or_create(&Reason { reason: policy }).inc();
         self.dead_letters.inc_by(u64::from(policy == "dead_letter"));
+    }
+
+    /// Messages have expired, and that is written down.
+    pub fn on_evicted(&self, eviction: &Eviction) {
+        for range in &eviction.ranges {
+            let reason = range.why.as_str();
+            self.expired_messages.get_or_create(&Reason { reason }).inc_by(range.messages());
+            let is_kept = eviction.policy == ExpiryPolicy::DeadLetter;
+            self.dead_letters.inc_by(if is_kept { range.messages() } else { 0 });
+        }
     }
 
     /// The gauge of lanes in a state.

@@ -178,6 +178,7 @@ impl Assembled {
             tails: tails.clone(),
             hints: hints.clone(),
             groups: groups.clone(),
+            lease: lease.clone(),
             metrics: metrics.clone(),
             drain: settings.drain,
         });

@@ -64,6 +64,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     12 "0012_create_pops",
     13 "0013_create_management",
     14 "0014_create_windows",
+    18 "0018_extend_pops",
 ];
 
 /// How the schema of a database stands to the migrations that this binary knows.

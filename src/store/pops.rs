@@ -20,7 +20,7 @@ use crate::ids::{Epoch, GroupId, Offset, PartitionId, SessionId};
 use crate::limits::PULLERS_TTL;
 
 query!(POPS_FIND = "pops_find"[INT8, UUID, INT8_ARRAY, INT8]);
-query!(POPS_TAKE = "pops_take"[INT8, INT8, INT8, UUID, INT8, INT8]);
+query!(POPS_TAKE = "pops_take"[INT8, INT8, INT8, UUID, INT8, INT8, INT8]);
 query!(POPS_LOCK = "pops_lock"[INT8, INT8, INT8]);
 query!(POPS_SHOW = "pops_show"[INT8, INT8]);
 query!(POPS_CUT = "pops_cut"[INT8, INT8, INT8]);
@@ -48,6 +48,8 @@ pub struct FreeLane {
     pub number: u32,
     /// Of the partition.
     pub next_offset: Offset,
+    /// Below it no window is waited for: it was open already.
+    pub open_until: Offset,
     /// Epoch and number of its newest commit; zeros: there is none.
     pub newest_commit: (Epoch, i64),
     pub at: ResumeAt,
@@ -60,6 +62,8 @@ pub struct Take<'a> {
     pub key: PopKey,
     pub end: Offset,
     pub deadline: Duration,
+    /// The window of the lane is open below it.
+    pub open_until: Offset,
     /// At most once: what is given is done, and the lane is free again.
     pub commit: Option<&'a Commit>,
 }
@@ -151,8 +155,15 @@ impl Store {
             let now = Instant::now();
             let transaction = connection.begin().await?;
             let deadline_ms = millis(take.deadline);
-            let params: Params<'_> =
-                &[&group_id.0, &partition_id.0, &epoch.0, &PULLERS.0, &take.end.0, &deadline_ms];
+            let params: Params<'_> = &[
+                &group_id.0,
+                &partition_id.0,
+                &epoch.0,
+                &PULLERS.0,
+                &take.end.0,
+                &deadline_ms,
+                &take.open_until.0,
+            ];
             let Some(row) = transaction.query_opt(&POPS_TAKE, params, Effect::Possible).await? else {
                 transaction.rollback().await?;
                 return Ok(None);
@@ -306,6 +317,7 @@ fn free_lane(row: &Row) -> FreeLane {
     FreeLane {
         number: row.get::<_, i32>("number") as u32,
         next_offset: Offset(row.get("next_offset")),
+        open_until: Offset(row.get("open_until_offset")),
         newest_commit: (Epoch(row.get("commit_epoch")), row.get("commit_number")),
         at: resume_at(row),
     }

@@ -140,6 +140,18 @@ pub struct Eviction {
     pub dead_letters: Vec<DeadLetter>,
 }
 
+impl Eviction {
+    /// Of it, only what these ranges cover. `attempts`: how often a message has failed before.
+    pub fn narrowed(&self, ranges: Vec<Evicted>, attempts: impl Fn(Offset) -> u32) -> Self {
+        let is_covered =
+            |offset: Offset| ranges.iter().any(|range| range.first <= offset && offset < range.end);
+        let kept = self.dead_letters.iter().filter(|dead| is_covered(dead.message.offset));
+        let dead_letters =
+            kept.map(|dead| DeadLetter { attempts: attempts(dead.message.offset), ..dead.clone() }).collect();
+        Self { policy: self.policy, ranges, dead_letters }
+    }
+}
+
 impl Connection {
     /// Writes down which ranges of a lane are not delivered.
     pub(super) async fn record_eviction(&self, fence: &Fence, eviction: &Eviction) -> Result<(), Error> {

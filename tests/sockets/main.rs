@@ -12,6 +12,7 @@
 //! | `handovers` | targets and owners that die on the way, late members, churn |
 //! | `poison` | crashes of brokers, dead letters that cannot be written |
 //! | `pops` | consumers without a connection |
+//! | `pop_windows` | delays, windows and ages for them |
 //! | `hops` | trace ids and causes, bit for bit |
 //! | `capacity` | topics that are full: refused, waiting, told |
 //! | `causes` | causes, links and traceparents: carried, believed, refused |
@@ -53,6 +54,7 @@ mod management;
 mod members;
 mod metrics;
 mod poison;
+mod pop_windows;
 mod pops;
 mod schedules;
 mod searches;

@@ -24,13 +24,13 @@ async fn join(bus: &Bus, subprotocol: Subprotocol, group: &str, settings: Wanted
 }
 
 /// How old a message is, on the database clock.
-async fn age_ms(bus: &Bus, offset: i64) -> i64 {
+pub async fn age_ms(bus: &Bus, offset: i64) -> i64 {
     let age = "SELECT floor(extract(epoch FROM clock_timestamp() - published_at) * 1000)::bigint FROM laneway.message";
     bus.database.number(&format!("{age} WHERE \"offset\" = {offset}")).await
 }
 
 /// Makes messages an hour older than they are.
-async fn make_old(bus: &Bus, below: i64) {
+pub async fn make_old(bus: &Bus, below: i64) {
     let raw = bus.database.raw().await;
     let older = "SET published_at = published_at - interval '1 hour'";
     raw.batch_execute(&format!(

@@ -14,7 +14,6 @@ use super::lane::Gate;
 use super::task::{GroupTask, Held, Look};
 use super::windows::{self, Due};
 use crate::broker::clock::until_passed;
-use crate::broker::metrics::Reason;
 use crate::broker::reader::{ReadError, Reader};
 use crate::broker::slab::Piece;
 use crate::ids::{Epoch, Offset, PartitionId};
@@ -39,8 +38,15 @@ pub(super) struct First {
 pub(super) enum Looked {
     /// Where the partition ends.
     Head(First),
-    /// What has expired at a moment of the database clock, from an offset on.
-    Expired { from: Offset, now: Timestamp, windows: Windows },
+    /// What has expired.
+    Expired { at: At, windows: Windows },
+}
+
+/// What has expired is looked for from an offset on, as of a moment of the database clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct At {
+    pub from: Offset,
+    pub now: Timestamp,
 }
 
 /// What stands in line for a lane.
@@ -63,7 +69,7 @@ impl Held {
         now: Instant,
     ) -> Line {
         let Some(from) = pieces.first().map(Piece::first) else { return Line::Due(pieces) };
-        if windows::is_timeless(windows, &pieces) {
+        if windows::is_timeless(windows, pieces.iter().flat_map(Piece::messages)) {
             return Line::Due(pieces);
         }
         let Some(time) = surroundings.lease.clock().at_least(now) else {
@@ -83,7 +89,7 @@ impl Held {
                 }
             }
             Due::Expired if self.is_full_of_gaps() => Line::Waits, // for acks
-            Due::Expired => self.look(Looked::Expired { from, now: time, windows: *windows }),
+            Due::Expired => self.look(Looked::Expired { at: At { from, now: time }, windows: *windows }),
         }
     }
 
@@ -103,23 +109,14 @@ impl Held {
     }
 
     /// What of an eviction is still to be done.
-    fn undone(&self, eviction: Eviction) -> Eviction {
-        let Eviction { policy, ranges, mut dead_letters } = eviction;
-        let parts = ranges.iter().flat_map(|range| {
+    fn undone(&self, eviction: &Eviction) -> Eviction {
+        let parts = eviction.ranges.iter().flat_map(|range| {
             let parts = self.lane.undone(range.first, range.end);
             parts.map(|(first, end)| Evicted { first, end, why: range.why })
         });
         let ranges: Vec<Evicted> = parts.take(EVICTED_RANGES_MAX).collect();
-        dead_letters.retain(|dead| covers(&ranges, dead.message.offset));
-        for dead in &mut dead_letters {
-            dead.attempts = self.lane.attempts_after_failure(dead.message.offset) - 1;
-        }
-        Eviction { policy, ranges, dead_letters }
+        eviction.narrowed(ranges, |offset| self.lane.attempts_after_failure(offset) - 1)
     }
-}
-
-fn covers(ranges: &[Evicted], offset: Offset) -> bool {
-    ranges.iter().any(|range| range.first <= offset && offset < range.end)
 }
 
 /// The first messages of some pieces.
@@ -144,9 +141,9 @@ impl Effects {
                     let result = store.head_newest(partition_id).await;
                     Event::Head { partition_id, epoch, first, result }
                 }
-                Looked::Expired { from, now, windows } => {
+                Looked::Expired { at, windows } => {
                     let _permit = catch_up.acquire().await;
-                    let result = expired(&store, &reader, partition_id, from, now, &windows).await;
+                    let result = expired(&store, &reader, partition_id, at, &windows).await;
                     Event::Expired { partition_id, epoch, result }
                 }
             }
@@ -165,12 +162,11 @@ impl Effects {
 }
 
 /// What has expired of a partition. By the age that a group allows it is found without reading the messages, however many they are.
-async fn expired(
+pub async fn expired(
     store: &Store,
     reader: &Reader,
     partition_id: PartitionId,
-    from: Offset,
-    now: Timestamp,
+    At { from, now }: At,
     windows: &Windows,
 ) -> Result<Eviction, ReadError> {
     let policy = windows.on_expiry;
@@ -256,7 +252,7 @@ impl GroupTask {
         if held.releasing || held.drain_until.is_some() || held.lane.gate != Gate::Open {
             return; // whoever opens it again, tries again
         }
-        let eviction = held.undone(eviction);
+        let eviction = held.undone(&eviction);
         let pairs: Vec<(Offset, Offset)> =
             eviction.ranges.iter().map(|range| (range.first, range.end)).collect();
         // What a step is about to acknowledge is not expired for it.
@@ -289,15 +285,11 @@ impl GroupTask {
             return self.lost(partition_id, "lease_lost");
         }
         held.lane.on_evicted(eviction.ranges.iter().map(|range| (range.first, range.end)), Instant::now());
-        let metrics = &self.surroundings.metrics;
+        self.surroundings.metrics.on_evicted(eviction);
         for range in &eviction.ranges {
-            let reason = range.why.as_str();
-            metrics.expired_messages.get_or_create(&Reason { reason }).inc_by(range.messages());
-            let kept = eviction.policy == ExpiryPolicy::DeadLetter;
-            metrics.dead_letters.inc_by(if kept { range.messages() } else { 0 });
             tracing::debug!(
-                group.name = self.name, partition = held.number, first = %range.first, end = %range.end, reason,
-                policy = eviction.policy.as_str(), "messages have expired"
+                group.name = self.name, partition = held.number, first = %range.first, end = %range.end,
+                reason = range.why.as_str(), policy = eviction.policy.as_str(), "messages have expired"
             );
         }
         if let Some((session_id, nack)) = nack {

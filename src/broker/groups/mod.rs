@@ -24,7 +24,7 @@ pub(super) mod backoff;
 mod credit;
 mod deliver;
 mod effects;
-mod evict;
+pub(super) mod evict;
 mod flights;
 pub mod lane;
 #[cfg(test)]
@@ -39,7 +39,7 @@ mod stepping;
 mod task;
 mod times;
 pub(super) mod verdict;
-mod windows;
+pub(super) mod windows;
 
 use std::collections::HashMap;
 use std::sync::Arc;

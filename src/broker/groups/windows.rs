@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use laneway_client::wire::Nack;
 
-use crate::broker::slab::Piece;
 use crate::ids::{Offset, SessionId};
 use crate::limits::WINDOW_MAX_FACTOR;
 use crate::store::messages::Message;
@@ -56,12 +55,9 @@ impl LaneWindow {
 }
 
 /// Whether messages can be sent without asking what time it is.
-pub fn is_timeless(windows: &Windows, pieces: &[Piece]) -> bool {
+pub fn is_timeless<'a>(windows: &Windows, mut messages: impl Iterator<Item = &'a Message>) -> bool {
     let Windows { delay, window, max_age, .. } = windows;
-    delay.is_zero()
-        && window.is_zero()
-        && max_age.is_zero()
-        && pieces.iter().flat_map(Piece::messages).all(|message| message.ttl.is_none())
+    delay.is_zero() && window.is_zero() && max_age.is_zero() && messages.all(|message| message.ttl.is_none())
 }
 
 /// What of some messages is due.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `mod` | the requests of pullers |
 //! | `popping` | finding a lane, reading its messages, taking it |
+//! | `line` | what of a lane is due: delays, windows, ages |
 //! | `queue` | those who wait for messages of a group |
 //! | `expiry` | pops whose time is over |
 //! | `rules` | what may be popped, and what follows from acks, nacks and lost time; pure |
@@ -12,6 +13,7 @@
 //! together, which the rows name by the nil UUID, and get a member's share of the lanes.
 
 mod expiry;
+mod line;
 mod popping;
 mod queue;
 mod rules;
@@ -35,6 +37,7 @@ use rules::{Acked, Blame, Keep, Poison};
 
 use super::groups::{Groups, SubscribeError, backoff};
 use super::hot_tail::HotTails;
+use super::lease::Lease;
 use super::metrics::Metrics;
 use super::reader::{ReadError, Reader};
 use super::topics::{TopicError, Topics};
@@ -80,6 +83,8 @@ pub(super) struct Surroundings {
     pub tails: HotTails,
     pub hints: Hints,
     pub groups: Groups,
+    /// For the database clock.
+    pub lease: Lease,
     pub metrics: Arc<Metrics>,
     /// How long a session may finish when its lane goes to the pullers.
     pub drain: Duration,

@@ -4,13 +4,14 @@
 //! read cannot change, and the lane is taken only if its epoch is the one under which it was seen: then nobody had it meanwhile.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use laneway_client::pull_api::PopRequest;
 use laneway_client::wire::WantedSettings;
 use laneway_client::{GroupName, Start, TopicName};
 
+use super::line::{Line, Moved, evict, in_line};
 use super::queue::Queue;
 use super::rules::Plan;
 use super::{PullError, Pulling, Surroundings, deadline, expire, keep};
@@ -103,6 +104,7 @@ pub struct Pop {
 struct Popping<'a> {
     surroundings: &'a Surroundings,
     topic: &'a Topic,
+    name: &'a str,
     group: Group,
     wish: &'a Wish,
     queue: Arc<Queue>,
@@ -122,10 +124,11 @@ impl Pulling {
         let until = tokio::time::Instant::now() + wish.wait;
         let topic = topics.find(topic).await?;
         let settings = WantedSettings::default();
-        let group = groups.find_or_make(&topic, group.as_str(), &settings, wish.start.as_ref()).await?;
+        let name = group.as_str();
+        let group = groups.find_or_make(&topic, name, &settings, wish.start.as_ref()).await?;
         let queue = self.queue(group.group_id);
-        let popping =
-            Popping { surroundings: &self.surroundings, topic: &topic, group, wish, queue: queue.clone() };
+        let (surroundings, line) = (&self.surroundings, queue.clone());
+        let mut popping = Popping { surroundings, topic: &topic, name, group, wish, queue: line };
         let mut changes = queue.news();
         let (mut waiting, mut is_first) = (None, true);
         loop {
@@ -133,6 +136,9 @@ impl Pulling {
             if is_first || queue.is_worth_a_try(news) {
                 let _turn = queue.turns.acquire().await;
                 if is_first || queue.is_worth_a_try(news) {
+                    if !is_first && !popping.look_again().await? {
+                        return Ok(None);
+                    }
                     if let Some(pop) = popping.attempt().await? {
                         return Ok(Some(pop));
                     }
@@ -147,31 +153,54 @@ impl Pulling {
             waiting.get_or_insert_with(|| {
                 (queue.wait(&topic.partitions, tails, hints), metrics.waits_for_pops())
             });
+            let due = queue.next_due().map_or(until, |due| until.min(due.into()));
             tokio::select! {
                 _ = changes.changed() => {}
-                () = tokio::time::sleep_until(until) => {}
+                () = tokio::time::sleep_until(due) => queue.on_due(Instant::now()),
                 () = self.closing.cancelled() => {}
             }
         }
     }
 }
 
+/// What became of a lane that was tried.
+enum Tried {
+    Popped(Box<Pop>),
+    /// What stood first has expired: it is worth another look.
+    MovedOn,
+    /// There is nothing in it for now, or somebody was faster.
+    Nothing,
+}
+
 impl Popping<'_> {
+    /// Somebody has waited, and the settings of the group may be others by now. `false`: the group is gone.
+    async fn look_again(&mut self) -> Result<bool, Error> {
+        let store = &self.surroundings.store;
+        match store.groups_find(self.topic.topic_id, self.name).await? {
+            Some(group) if group.group_id == self.group.group_id => {
+                self.group = group;
+                Ok(true)
+            }
+            Some(_) | None => Ok(false),
+        }
+    }
+
     /// One look for a lane, and what it takes to have it.
     async fn attempt(&self) -> Result<Option<Pop>, PullError> {
         let Surroundings { store, reader, metrics, .. } = self.surroundings;
         self.take_part().await?;
         expire(store, reader, metrics, self.group.group_id, &self.group.settings).await?;
-        let mut left_out = self.queue.in_hand();
+        let mut left_out = self.queue.left_out(&self.group.settings.windows, Instant::now());
         loop {
             let found = store.pops_find(self.group.group_id, &left_out, POPS_FOUND_MAX).await?;
             if found.is_empty() {
                 return Ok(None);
             }
             for lane in found {
-                left_out.push(lane.at.partition_id);
-                if let Some(pop) = self.try_lane(&lane).await? {
-                    return Ok(Some(pop));
+                match self.try_lane(&lane).await? {
+                    Tried::Popped(pop) => return Ok(Some(*pop)),
+                    Tried::MovedOn => {}
+                    Tried::Nothing => left_out.push(lane.at.partition_id),
                 }
             }
         }
@@ -198,43 +227,71 @@ impl Popping<'_> {
         touched.await.inspect_err(|_| self.queue.on_not_touched())
     }
 
-    /// `None`: there is nothing in it for now, or somebody was faster.
-    async fn try_lane(&self, lane: &FreeLane) -> Result<Option<Pop>, PullError> {
+    async fn try_lane(&self, lane: &FreeLane) -> Result<Tried, PullError> {
         let partition_id: PartitionId = lane.at.partition_id;
         let settings = &self.group.settings;
         let Some(plan) = Plan::of(&lane.at, lane.next_offset, self.wish.messages, settings) else {
-            return Ok(None);
+            return Ok(Tried::Nothing);
         };
-        let Some(in_hand) = self.queue.hold(partition_id) else { return Ok(None) };
-        let pop = self.read_and_take(lane, &plan).await?;
+        if self.queue.holds_back(partition_id, plan.from, &settings.windows, Instant::now()) {
+            return Ok(Tried::Nothing);
+        }
+        let Some(in_hand) = self.queue.hold(partition_id) else { return Ok(Tried::Nothing) };
+        let tried = self.read_and_take(lane, &plan).await?;
         in_hand.settled();
-        Ok(pop)
+        Ok(tried)
     }
 
-    async fn read_and_take(&self, lane: &FreeLane, plan: &Plan) -> Result<Option<Pop>, PullError> {
+    async fn read_and_take(&self, lane: &FreeLane, plan: &Plan) -> Result<Tried, PullError> {
         let partition_id = lane.at.partition_id;
         let limit = ReadLimit { messages: plan.messages, bytes: READ_BYTES_MAX };
         let read = match self.surroundings.reader.read(partition_id, plan.from, limit).await {
             Ok(messages) => plan.undone(messages),
-            Err(ReadError::OutOfRange { .. } | ReadError::UnknownPartition) => return Ok(None), // it changes just now
+            Err(ReadError::OutOfRange { .. } | ReadError::UnknownPartition) => return Ok(Tried::Nothing), // it changes just now
             Err(error @ ReadError::Store(_)) => return Err(error.into()),
         };
-        let Some(end) = read.last().map(|message| message.offset.plus(1)) else { return Ok(None) };
-        let Some(taken) = self.take(lane, plan, end).await? else { return Ok(None) };
+        let windows = &self.group.settings.windows;
+        let (read, open_until) = match in_line(self.surroundings, windows, lane, read).await? {
+            Line::Due { messages, open_until } => (messages, open_until),
+            Line::Waits { until } => {
+                self.queue.hold_back(partition_id, plan.from, windows, until);
+                return Ok(Tried::Nothing);
+            }
+            Line::Expired(at) => {
+                return Ok(match evict(self.surroundings, &self.key(lane), at, windows).await? {
+                    Moved::On => Tried::MovedOn,
+                    Moved::NotNow => Tried::Nothing,
+                });
+            }
+        };
+        let Some(end) = read.last().map(|message| message.offset.plus(1)) else { return Ok(Tried::Nothing) };
+        let Some(taken) = self.take(lane, plan, end, open_until).await? else { return Ok(Tried::Nothing) };
         self.thin(lane, taken.epoch);
-        Ok(Some(self.popped(lane, plan, taken, read)))
+        Ok(Tried::Popped(Box::new(self.popped(lane, plan, taken, read))))
     }
 
-    async fn take(&self, lane: &FreeLane, plan: &Plan, end: Offset) -> Result<Option<Taken>, Error> {
+    /// The lane as it was seen.
+    fn key(&self, lane: &FreeLane) -> PopKey {
+        let (group_id, partition_id, epoch) = (self.group.group_id, lane.at.partition_id, lane.at.epoch);
+        PopKey { group_id, partition_id, epoch }
+    }
+
+    async fn take(
+        &self,
+        lane: &FreeLane,
+        plan: &Plan,
+        end: Offset,
+        open_until: Offset,
+    ) -> Result<Option<Taken>, Error> {
         let commit = match self.wish.settling {
             Settling::Acked => None,
             Settling::Auto => Some(plan.commit_up_to(end, keep(self.topic))),
         };
-        let (group_id, partition_id, epoch) = (self.group.group_id, lane.at.partition_id, lane.at.epoch);
         let take = Take {
-            key: PopKey { group_id, partition_id, epoch },
+            key: self.key(lane),
             end,
             deadline: self.wish.deadline.unwrap_or(self.group.settings.ack_deadline),
+            open_until,
             commit: commit.as_ref(),
         };
         self.surroundings.store.pops_take(&take).await

@@ -4,7 +4,7 @@
 //! repeating only after news. One task per group follows the partitions while somebody waits; however many wait, it is one look
 //! per piece of news and at most [`POPS_AT_ONCE`] tries at once.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,9 +13,10 @@ use rand::Rng as _;
 use tokio::sync::{Semaphore, broadcast, watch};
 
 use crate::broker::hot_tail::{HotTails, Wake};
-use crate::ids::{GroupId, PartitionId};
-use crate::limits::{POP_LINGER, POP_POLL_INTERVAL, POPS_AT_ONCE, PULLERS_TOUCH_PAUSE};
+use crate::ids::{GroupId, Offset, PartitionId};
+use crate::limits::{POP_HELD_BACK_LOOK, POP_LINGER, POP_POLL_INTERVAL, POPS_AT_ONCE, PULLERS_TOUCH_PAUSE};
 use crate::store::listen::{Hint, Hints};
+use crate::store::windows::Windows;
 
 /// The pullers of one group on this broker.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ struct State {
     dry_at: u64,
     /// Lanes that somebody here is just trying to take.
     in_hand: HashSet<PartitionId>,
+    /// Lanes whose first message is not due yet.
+    held_back: HashMap<PartitionId, HeldBack>,
     /// When it was last written down that somebody pulls.
     touched_at: Option<Instant>,
     waiting: usize,
@@ -40,11 +43,22 @@ struct State {
     used_at: Instant,
 }
 
+/// What stands at an offset of a lane is not due before a moment, by the settings of the group at the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct HeldBack {
+    from: Offset,
+    windows: Windows,
+    due: Instant,
+    /// Until then the lane is not even looked at; no longer than a moment, because somebody may seek.
+    left_out_until: Instant,
+}
+
 impl Queue {
     pub fn new(group_id: GroupId) -> Self {
         let state = State {
             dry_at: 0,
             in_hand: HashSet::new(),
+            held_back: HashMap::new(),
             touched_at: None,
             waiting: 0,
             following: false,
@@ -99,9 +113,50 @@ impl Queue {
         self.state.lock().touched_at = None;
     }
 
-    /// Lanes that others here are trying to take.
-    pub fn in_hand(&self) -> Vec<PartitionId> {
-        self.state.lock().in_hand.iter().copied().collect()
+    /// Lanes that are not worth a look: others here are trying to take them, or nothing in them is due.
+    pub fn left_out(&self, windows: &Windows, now: Instant) -> Vec<PartitionId> {
+        let mut state = self.state.lock();
+        state.held_back.retain(|_, held| held.due > now && held.windows == *windows);
+        let held_back = state.held_back.iter().filter(|(_, held)| held.left_out_until > now);
+        state.in_hand.iter().chain(held_back.map(|(partition_id, _)| partition_id)).copied().collect()
+    }
+
+    /// What stands there is not due before a moment.
+    pub fn hold_back(&self, partition_id: PartitionId, from: Offset, windows: &Windows, due: Instant) {
+        let left_out_until = due.min(Instant::now() + POP_HELD_BACK_LOOK);
+        let held = HeldBack { from, windows: *windows, due, left_out_until };
+        self.state.lock().held_back.insert(partition_id, held);
+    }
+
+    /// Whether it is known that what stands there is not due.
+    pub fn holds_back(
+        &self,
+        partition_id: PartitionId,
+        from: Offset,
+        windows: &Windows,
+        now: Instant,
+    ) -> bool {
+        let mut state = self.state.lock();
+        let held = state.held_back.get_mut(&partition_id);
+        let held = held.filter(|held| held.from == from && held.windows == *windows && held.due > now);
+        held.map(|held| held.left_out_until = held.due.min(now + POP_HELD_BACK_LOOK)).is_some()
+    }
+
+    /// When the first of those that are held back is due.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.state.lock().held_back.values().map(|held| held.due).min()
+    }
+
+    /// Those that are due by now are news, once.
+    pub fn on_due(&self, now: Instant) {
+        let mut state = self.state.lock();
+        let before = state.held_back.len();
+        state.held_back.retain(|_, held| held.due > now);
+        let is_news = state.held_back.len() < before;
+        drop(state);
+        if is_news {
+            self.tell();
+        }
     }
 
     /// Keeps others here off a lane; `None`: somebody was faster.

@@ -11,12 +11,13 @@ use laneway_client::pull_api::{PopAcked, PopNacked, PopVerdict};
 use crate::broker::groups::ranges::Ranges;
 use crate::broker::groups::verdict::Verdict;
 use crate::ids::Offset;
-use crate::limits::LANE_GAPS_MAX;
+use crate::limits::{EVICTED_RANGES_MAX, EVICTION_GAPS_MAX, LANE_GAPS_MAX};
 use crate::store::groups::GroupSettings;
 use crate::store::lanes::{Charge, Commit, DeadLetter, Failed, ResumeAt, Settlement};
 use crate::store::messages::Message;
 use crate::store::pops::{Change, Decided, PoppedLane, Standing};
 use crate::store::times::{FailedAttempt, LaneTime};
+use crate::store::windows::{Evicted, Eviction};
 
 /// Why nothing was done with a pop.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -313,6 +314,33 @@ pub fn expire(
             Ok(Decided { effect, answer: None })
         }
     }
+}
+
+/// Moves a free lane past what has expired, as far as it is not done. Returns what was evicted; nothing, if nothing is left of it.
+pub fn evict(lane: &PoppedLane, eviction: &Eviction) -> Result<Decided<Eviction>, Refused> {
+    if lane.standing != Standing::Over {
+        return Err(Refused::LeaseLost);
+    }
+    let (committed, mut acked) = position(&lane.at);
+    let is_full = acked.len() >= EVICTION_GAPS_MAX;
+    let parts = eviction.ranges.iter().flat_map(|range| {
+        let parts = acked.gaps(range.first.max(committed), range.end);
+        parts.map(|(first, end)| Evicted { first, end, why: range.why })
+    });
+    // What begins at the committed offset adds no gap.
+    let fitting = parts.filter(|part| !is_full || part.first == committed);
+    let ranges: Vec<Evicted> = fitting.take(EVICTED_RANGES_MAX).collect();
+    let answer = eviction.narrowed(ranges, |offset| attempts_after_failure(&lane.at, offset) - 1);
+    if answer.ranges.is_empty() {
+        return Ok(Decided { effect: None, answer });
+    }
+    answer.ranges.iter().for_each(|range| acked.insert(range.first, range.end));
+    let committed = acked.settle(committed);
+    let commit =
+        Commit { number: lane.commits + 1, committed, acked: acked.to_multirange(), times: Arc::default() };
+    let settlement =
+        Settlement { commit: Some(commit), eviction: Some(answer.clone()), ..Settlement::default() };
+    Ok(Decided { effect: Some((settlement, Change::Keep)), answer })
 }
 
 fn told(verdict: Verdict) -> PopVerdict {

@@ -4,6 +4,7 @@ use super::*;
 use crate::broker::groups::settings::defaults;
 use crate::ids::{Epoch, PartitionId};
 use crate::store::groups::FailurePolicy;
+use crate::store::windows::Expiry;
 
 fn at(committed: i64) -> ResumeAt {
     ResumeAt {
@@ -115,4 +116,25 @@ fn a_pop_that_is_over_charges_only_a_message_that_was_alone() {
     assert_eq!(over(at(10), 10), (None, free(0), None));
     let open = popped(at(5), Standing::Open { end: Offset(10) });
     assert_eq!(expire(&open, &settings, &Poison::NotRead, |_| blame()), Err(Refused::LeaseLost));
+}
+
+#[test]
+fn what_has_expired_is_moved_past_once_and_only_while_nobody_has_the_lane() {
+    let range = |first, end| Evicted { first: Offset(first), end: Offset(end), why: Expiry::Ttl };
+    let eviction = Eviction { ranges: vec![range(3, 7), range(9, 10)], ..Eviction::default() };
+    let free = popped(ResumeAt { acked: vec![(Offset(6), Offset(7))], ..at(5) }, Standing::Over);
+    let decided = evict(&free, &eviction).unwrap();
+    assert_eq!(decided.answer.ranges, [range(5, 6), range(9, 10)]);
+    let (settlement, change) = decided.effect.unwrap();
+    let commit = settlement.commit.unwrap();
+    assert_eq!((commit.number, commit.committed, commit.acked.as_str()), (1, Offset(7), "{[9,10)}"));
+    assert_eq!((change, settlement.eviction.unwrap().ranges.len()), (Change::Keep, 2));
+    let after = popped(ResumeAt { acked: vec![(Offset(9), Offset(10))], ..at(7) }, Standing::Over);
+    assert_eq!(evict(&after, &eviction).unwrap().effect, None, "it is written down already");
+    let gaps = (0..EVICTION_GAPS_MAX as i64).map(|gap| (Offset(20 + 2 * gap), Offset(21 + 2 * gap)));
+    let full = popped(ResumeAt { acked: gaps.collect(), ..at(5) }, Standing::Over);
+    assert_eq!(evict(&full, &eviction).unwrap().answer.ranges, [range(5, 7)], "no further gap");
+    for taken in [Standing::Open { end: Offset(9) }, Standing::Expired { end: Offset(9) }] {
+        assert_eq!(evict(&popped(at(5), taken), &eviction), Err(Refused::LeaseLost));
+    }
 }
