@@ -421,10 +421,12 @@ CREATE TABLE laneway.schedule (
     content_type        text COLLATE "C",
     payload             bytea NOT NULL,
     producer            text COLLATE "C",
-    links               uuid[] NOT NULL DEFAULT '{}'
+    links               uuid[] NOT NULL DEFAULT '{}',
+    ttl_ms              bigint
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02);
 COMMENT ON TABLE laneway.schedule IS 'A message that waits for its time: appended to its partition when it is due, and gone from here with that.';
 COMMENT ON COLUMN laneway.schedule.due_at IS 'When it is appended, on the database clock; never before it was scheduled.';
+COMMENT ON COLUMN laneway.schedule.ttl_ms IS 'How long after it was appended it is worth delivering; null: for ever.';
 CREATE INDEX schedule_due_at ON laneway.schedule (due_at, schedule_id);
 CREATE INDEX schedule_topic_id ON laneway.schedule (topic_id, schedule_id);
 
@@ -438,6 +440,15 @@ CREATE TABLE laneway.schedule_seen (
 ) WITH (vacuum_truncate = off);
 COMMENT ON TABLE laneway.schedule_seen IS 'What a producer has scheduled under which number, for as long as the window remembers it.';
 CREATE INDEX schedule_seen_scheduled_at ON laneway.schedule_seen (scheduled_at);
+
+-- Why inserts, and not a counter in a row: docs/adr/0001-insert-only-heads.md.
+CREATE TABLE laneway.schedule_total (
+    partition_id  bigint NOT NULL REFERENCES laneway.partition ON DELETE CASCADE,
+    number        bigint NOT NULL,
+    scheduled     bigint NOT NULL CHECK (scheduled >= 0),
+    PRIMARY KEY (partition_id, number)
+) WITH (vacuum_truncate = off);
+COMMENT ON TABLE laneway.schedule_total IS 'How many messages of a partition wait for their time; the newest by number counts. Written under the lock of the partition, with every change.';
 
 -- What retention has dropped ---------------------------------------------------------------------------------------------
 

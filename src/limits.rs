@@ -384,6 +384,8 @@ pub const SCHEDULES_PER_FIRE_MAX: i64 = 1_000;
 pub const SCHEDULE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause between two fires while there is something to fire: what is due together is appended together.
 pub const SCHEDULE_FIRE_PAUSE: Duration = Duration::from_millis(10);
+/// What is due in a topic that is full waits for so long before it is looked at again: as often as capacity is.
+pub const SCHEDULE_HELD_PAUSE: Duration = Duration::from_millis(100);
 /// Pause of a broker that finds others at work on all that is due: one of them does, the rest look on.
 pub const SCHEDULE_YIELD_PAUSE: Duration = Duration::from_millis(30);
 /// How long a schedule may take from its due time being set to its commit being seen: looks begin this long before the last one.

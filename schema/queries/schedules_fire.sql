@@ -49,12 +49,12 @@ batch AS MATERIALIZED (
 stored AS (
     INSERT INTO laneway.message (
         partition_id, "offset", published_at, trace_id, cause_partition_id, cause_offset, key, transaction_id, headers,
-        content_type, payload, producer
+        content_type, payload, producer, ttl_ms
     )
     SELECT
         placed.partition_id, batch.first_offset + placed.position, batch.published_at, placed.trace_id,
         placed.cause_partition_id, placed.cause_offset, placed.key, placed.transaction_id, placed.headers,
-        placed.content_type, placed.payload, placed.producer
+        placed.content_type, placed.payload, placed.producer, placed.ttl_ms
     FROM placed
     JOIN batch USING (partition_id)
     ORDER BY placed.partition_id, placed.position
@@ -83,6 +83,25 @@ links AS (
     JOIN batch USING (partition_id)
     CROSS JOIN LATERAL unnest(placed.links) AS l (linked_trace_id)
     ON CONFLICT DO NOTHING -- a message names the same trace twice
+),
+totals AS (
+    INSERT INTO laneway.schedule_total (partition_id, number, scheduled)
+    SELECT changed.partition_id, coalesce(t.number, 0) + 1, greatest(coalesce(t.scheduled, 0) - changed.messages, 0)
+    FROM (SELECT partition_id, messages FROM batch) AS changed
+    LEFT JOIN LATERAL (
+        SELECT total.number, total.scheduled
+        FROM laneway.schedule_total total
+        WHERE total.partition_id = changed.partition_id
+        ORDER BY total.number DESC
+        LIMIT 1
+    ) t ON true
+    RETURNING partition_id, number
+),
+thinned AS (
+    DELETE FROM laneway.schedule_total old
+    USING totals
+    WHERE old.partition_id = totals.partition_id AND totals.number % 64 = 0
+      AND old.number >= totals.number - 64 AND old.number < totals.number
 )
 SELECT partition_id, first_offset, messages, bytes, late_us
 FROM batch

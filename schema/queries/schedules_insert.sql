@@ -5,9 +5,11 @@
 --           $11 cause_offset bigint[], $12 key bytea[], $13 transaction_id text[], $14 headers text[],
 --           $15 content_type text[], $16 payload bytea[], $17 producer text[], $18 links text[] (of each, as an array's text)
 -- bounds:   $19 past_ms bigint, $20 ahead_ms bigint
+-- more:     $21 ttl_ms bigint[] (of messages)
 -- Rows: one per unit whose partition is locked: `places` of its messages in their order (an offset if a copy is stored, else
 -- its schedule_id, negated) and which of them are `fresh`; or `fault` ('past', 'far') of its message `fault_at`, counted from 0,
 -- and nothing of the unit was written. No row: the partition is gone.
+-- The places of a unit are left in the transaction-local setting laneway.scheduled_<unit>, too, for steps_insert.
 -- A transaction id that waits is remembered as seen at its due time: while it waits, and for a window after.
 -- Locks: the caller holds the partitions' rows, which partitions_lock_waiting has left in laneway.locked. No two messages of
 -- a call have the same number or transaction id.
@@ -21,10 +23,10 @@ asked AS MATERIALIZED (
         coalesce(-k.schedule_id, seen."offset") AS known_place
     FROM unnest(
         $4::integer[], $5::timestamptz[], $6::bigint[], $7::uuid[], $8::bigint[], $9::uuid[], $10::bigint[], $11::bigint[],
-        $12::bytea[], $13::text[], $14::text[], $15::text[], $16::bytea[], $17::text[], $18::text[]
+        $12::bytea[], $13::text[], $14::text[], $15::text[], $16::bytea[], $17::text[], $18::text[], $21::bigint[]
     ) WITH ORDINALITY AS m (
         unit, deliver_at, delay_ms, producer_id, sequence, trace_id, cause_partition_id, cause_offset,
-        key, transaction_id, headers, content_type, payload, producer, links, message
+        key, transaction_id, headers, content_type, payload, producer, links, ttl_ms, message
     )
     CROSS JOIN now
     LEFT JOIN LATERAL (
@@ -71,11 +73,12 @@ numbered AS MATERIALIZED (
 written AS (
     INSERT INTO laneway.schedule (
         schedule_id, topic_id, partition_id, due_at, scheduled_at, trace_id, cause_partition_id, cause_offset, key,
-        transaction_id, headers, content_type, payload, producer, links
+        transaction_id, headers, content_type, payload, producer, links, ttl_ms
     )
     SELECT
         schedule_id, topic_id, partition_id, greatest(due_at, at), at, trace_id, cause_partition_id, cause_offset, key,
-        transaction_id, headers, content_type, payload, producer, coalesce(links, '{}')::uuid[]
+        transaction_id, headers, content_type, payload, producer, coalesce(links, '{}')::uuid[],
+        ttl_ms
     FROM numbered
     WHERE schedule_id IS NOT NULL
     ORDER BY message
@@ -91,6 +94,27 @@ ids AS (
     SELECT partition_id, transaction_id, -schedule_id, greatest(due_at, at)
     FROM numbered
     WHERE schedule_id IS NOT NULL AND transaction_id IS NOT NULL
+),
+totals AS (
+    INSERT INTO laneway.schedule_total (partition_id, number, scheduled)
+    SELECT changed.partition_id, coalesce(t.number, 0) + 1, greatest(coalesce(t.scheduled, 0) + changed.messages, 0)
+    FROM (
+        SELECT partition_id, count(*) AS messages FROM numbered WHERE schedule_id IS NOT NULL GROUP BY partition_id
+    ) AS changed
+    LEFT JOIN LATERAL (
+        SELECT total.number, total.scheduled
+        FROM laneway.schedule_total total
+        WHERE total.partition_id = changed.partition_id
+        ORDER BY total.number DESC
+        LIMIT 1
+    ) t ON true
+    RETURNING partition_id, number
+),
+thinned AS (
+    DELETE FROM laneway.schedule_total old
+    USING totals
+    WHERE old.partition_id = totals.partition_id AND totals.number % 64 = 0
+      AND old.number >= totals.number - 64 AND old.number < totals.number
 )
 SELECT
     unit,
@@ -98,6 +122,9 @@ SELECT
     min(position) FILTER (WHERE fault IS NOT NULL) AS fault_at,
     array_agg(coalesce(known_place, -schedule_id, 0) ORDER BY message) AS places,
     array_agg(schedule_id IS NOT NULL ORDER BY message) AS fresh,
+    set_config(
+        'laneway.scheduled_' || unit, string_agg(coalesce(known_place, -schedule_id, 0)::text, ',' ORDER BY message), true
+    ) AS told,
     min(due_at) FILTER (WHERE schedule_id IS NOT NULL) AS first_due_at
 FROM numbered
 GROUP BY unit

@@ -3,9 +3,11 @@
 -- lanes:      $2 step integer[], $3 place integer[] (in the arrays of steps_lock_lanes)
 -- partitions: $4 step integer[], $5 partition_id bigint[]
 -- ids:        $6 message integer[], $7 partition_id bigint[], $8 transaction_id text[], $9 window_ms bigint[]
+-- times:      $10 message integer[], $11 deliver_at timestamptz[], $12 past_ms bigint, $13 ahead_ms bigint
 -- Steps, places and messages count from 1.
 -- Rows: 'known' (was done before, with its result), 'lost' (a lane has another holder or epoch) and 'gone' (a partition is
--- deleted) per step; 'repeated' per message whose transaction id has an older copy.
+-- deleted) per step; 'repeated' per message whose transaction id has an older copy; 'past' and 'far' per message whose time is
+-- too long ago, or too far ahead.
 -- Any row closes the flush: messages_append and steps_insert of the same transaction then write nothing, and the steps that
 -- are not named come again without the others. Sorted, so that every verdict is found before the first row closes the flush:
 -- a verdict that is looked for afterwards would find its partition not locked.
@@ -33,6 +35,13 @@ WITH verdict AS (
         ORDER BY t."offset" DESC
         LIMIT 1
     ) seen ON true
+    UNION ALL
+    SELECT
+        CASE WHEN d.deliver_at < clock_timestamp() THEN 'past' ELSE 'far' END, d.message, NULL::bytea, NULL::integer[],
+        NULL::bigint[]
+    FROM unnest($10::integer[], $11::timestamptz[]) AS d (message, deliver_at)
+    WHERE d.deliver_at < clock_timestamp() - $12::bigint * interval '1 millisecond'
+       OR d.deliver_at > clock_timestamp() + $13::bigint * interval '1 millisecond'
 )
 SELECT
     kind, place, digest, partitions, offsets,

@@ -70,7 +70,7 @@ pub struct Draft {
     pub content_type: Option<String>,
     pub payload: Bytes,
     pub producer: Option<Arc<str>>,
-    /// How long after its publish it is worth delivering.
+    /// How long after it was appended it is worth delivering.
     pub ttl: Option<Duration>,
 }
 
@@ -103,8 +103,6 @@ pub enum InvalidMessage {
     ZeroLink,
     #[error("ttl_ms must be between 1 and {}", AGE_MAX.as_millis())]
     Ttl,
-    #[error("a message that waits for its time has no ttl_ms")]
-    ScheduledTtl,
 }
 
 impl InvalidMessage {
@@ -120,7 +118,7 @@ impl InvalidMessage {
             Self::ZeroTrace | Self::TwoTraces => "trace_id",
             Self::Traceparent(_) => "headers",
             Self::TooManyLinks { .. } | Self::ZeroLink => "links",
-            Self::Ttl | Self::ScheduledTtl => "ttl_ms",
+            Self::Ttl => "ttl_ms",
         }
     }
 }

@@ -55,6 +55,7 @@ pub struct Metrics {
     pub steps: Count,
     pub step_flushes: Count,
     pub schedules: Count,
+    pub schedules_held: Gauge,
     pub schedules_fired: Count,
     pub schedules_cancelled: Count,
     pub schedule_lateness: Histogram,
@@ -111,6 +112,7 @@ impl Metrics {
             steps: Count::default(),
             step_flushes: Count::default(),
             schedules: Count::default(),
+            schedules_held: Gauge::default(),
             schedules_fired: Count::default(),
             schedules_cancelled: Count::default(),
             schedule_lateness: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
@@ -286,6 +288,11 @@ impl Metrics {
     }
 
     fn register_schedules(&self, registry: &mut Registry) {
+        registry.register(
+            "schedules_held",
+            "Partitions where messages are due and wait, because their topic is full",
+            self.schedules_held.clone(),
+        );
         registry.register(
             "schedules",
             "Messages written down to wait for their time",

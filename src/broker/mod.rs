@@ -61,6 +61,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use self::schedules::room::Room;
 use crate::ids::SessionId;
 use crate::limits::{BROKER_TTL_DEFAULT, EFFECT_RETRY_PAUSE, LANE_DRAIN_DEFAULT, TIMES_RETENTION_DEFAULT};
 use crate::store::listen::Hints;
@@ -141,8 +142,8 @@ impl Assembled {
         let metrics = Arc::new(metrics::Metrics::new());
         let appender::Appender { handle, chores, tasks } =
             appender::Appender::start(&store, &announcer, &metrics);
-        let (steps, stepping) = steps::start(&store, &announcer, &metrics);
         let (schedules, scheduling) = schedules::start(&store, &metrics);
+        let (steps, stepping) = steps::start(&store, &announcer, schedules.after());
         let (keeper, lease) = lease::lease(timelines);
         let hints = Hints::new();
         let topics = topics::Topics::new(store.clone());
@@ -239,6 +240,7 @@ impl Assembled {
                 store.clone(),
                 firing,
                 self.broker.schedules.after().clone(),
+                Room { topics: topics.clone(), capacity: self.broker.capacity.clone() },
                 stop.clone(),
             )),
             tokio::spawn(tasks::heartbeat::run(

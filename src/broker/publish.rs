@@ -314,7 +314,7 @@ impl Publisher {
         Ok(self.hand_in(prepared, room))
     }
 
-    /// Checks and routes messages that somebody else writes, once their topic is known. None of them waits for its time.
+    /// Checks and routes messages that somebody else writes, once their topic is known.
     pub async fn route(
         &self,
         topic: &TopicName,
@@ -325,8 +325,10 @@ impl Publisher {
         let unit = |((partition, _), share): ((u32, Timing), Share)| StepUnit {
             partition_id: topic.partitions[partition as usize],
             partition,
+            topic_id: topic.topic_id,
             messages: share.messages,
             indexes: share.indexes,
+            dues: share.dues,
             dedup_window: topic.settings.dedup_window,
         };
         Ok(share_out(&topic, None, drafts)?.into_iter().map(unit).collect())
@@ -355,7 +357,7 @@ impl Publisher {
             Timing::Now => {
                 self.appender.submit_admitted(Unit { partition_id, messages, run, dedup_window }, room)
             }
-            // Let in while there is room, like the others; it counts again from when it is appended.
+            // It counts from when it is appended, and is let in then.
             Timing::Later => {
                 let unit = ScheduleUnit { topic_id, partition_id, messages, dues, run, dedup_window };
                 self.schedules.submit(unit)
@@ -380,7 +382,6 @@ fn share_out(
             let topic = topic.name.clone();
             return Err(PublishError::PartitionOutOfRange { index, topic, partition, partitions });
         }
-        let ttl = draft.ttl;
         let message = draft
             .check(topic.settings.payload_bytes_max)
             .map_err(|rule| PublishError::Invalid { index, rule })?;
@@ -390,9 +391,6 @@ fn share_out(
         }
         let due = due::due(deliver_at.as_deref(), delay_ms);
         let due = due.map_err(|fault| PublishError::Due { index, fault })?;
-        if due.is_some() && ttl.is_some() {
-            return Err(PublishError::Invalid { index, rule: InvalidMessage::ScheduledTtl });
-        }
         let timing = due.map_or(Timing::Now, |_| Timing::Later);
         let share = shares.entry((home.unwrap_or(homeless), timing)).or_default();
         share.dues.extend(due);

@@ -114,6 +114,7 @@ pub(super) fn print_partitions(partitions: &[PartitionStatistics]) {
             partition.partition.to_string(),
             partition.stored_messages.to_string(),
             partition.stored_bytes.to_string(),
+            partition.scheduled_messages.to_string(),
             partition.oldest_seconds.map_or_else(|| "-".into(), |seconds| format!("{seconds:.0} s")),
             lane.map_or_else(|| "-".into(), |lane| lane.group.clone()),
             lane.map_or_else(|| "-".into(), |lane| lane.lag_messages.to_string()),
@@ -125,7 +126,10 @@ pub(super) fn print_partitions(partitions: &[PartitionStatistics]) {
         true => vec![row(partition, None)],
         false => partition.groups.iter().map(|lane| row(partition, Some(lane))).collect(),
     });
-    print_table(["PARTITION", "MESSAGES", "BYTES", "OLDEST", "GROUP", "LAG", "FOR", "IN FLIGHT"], rows);
+    print_table(
+        ["PARTITION", "MESSAGES", "BYTES", "SCHEDULED", "OLDEST", "GROUP", "LAG", "FOR", "IN FLIGHT"],
+        rows,
+    );
 }
 
 #[cfg(test)]

@@ -196,6 +196,7 @@ fn statistics(shown: PartitionShown) -> PartitionStatistics {
         next_offset: count.next_offset.0,
         stored_messages: count.next_offset.0 - count.start_offset.0,
         stored_bytes: count.stored_bytes,
+        scheduled_messages: count.scheduled,
         oldest_seconds: count.oldest_seconds,
         last_published_at: count.last_published_at.map(|at| at.to_string()),
         lag_messages: lanes.iter().map(|lane| lane.waiting.lag).max(),

@@ -163,8 +163,7 @@ fn rule_code(rule: &InvalidMessage) -> ErrorCode {
         | InvalidMessage::TwoTraces
         | InvalidMessage::TooManyLinks { .. }
         | InvalidMessage::ZeroLink
-        | InvalidMessage::Ttl
-        | InvalidMessage::ScheduledTtl => ErrorCode::InvalidMessage,
+        | InvalidMessage::Ttl => ErrorCode::InvalidMessage,
     }
 }
 
@@ -213,6 +212,7 @@ impl From<StepError> for Refusal {
             StepError::Mismatch => ErrorCode::StepMismatch,
             StepError::UnknownPartition => ErrorCode::UnknownTopic,
             StepError::TopicPaused => ErrorCode::TopicPaused,
+            StepError::Time { .. } => ErrorCode::InvalidTime,
             StepError::Unavailable { .. } => ErrorCode::Unavailable,
             StepError::OutcomeUnknown { .. } => ErrorCode::OutcomeUnknown,
             StepError::Refused { .. } => ErrorCode::InvalidMessage,

@@ -66,7 +66,8 @@ impl Told {
             });
         }
         for (message, placed) in self.messages.into_iter().zip(&done.placed) {
-            if let Some((topic, partition_id, seed)) = message {
+            // What waits has no place yet.
+            if let Some((topic, partition_id, seed)) = message.filter(|_| placed.offset >= Offset::ZERO) {
                 let place = (partition_id, placed.partition, placed.offset);
                 spans.record(published_span(seed, place, &topic, self.started_at));
             }

@@ -122,11 +122,28 @@ async fn carry_out(
             .filter_map(|topic| TopicName::new(topic).ok())
             .for_each(|topic| broker.topics.forget(&topic));
     }
-    let done = result?;
+    let done = match result {
+        Err(error @ StepError::Time { index, .. }) => {
+            return Err(Refusal::from(error).with_field(time_field(&counts, index)));
+        }
+        result => result?,
+    };
     if let Some(told) = told.filter(|_| !done.repeated) {
         told.tell(&broker.spans, &done);
     }
     Ok(done)
+}
+
+/// The time of a message, by its place among all messages of a step.
+fn time_field(counts: &[usize], index: usize) -> String {
+    let mut place = index;
+    for (publish, count) in counts.iter().enumerate() {
+        if place < *count {
+            return format!("publishes[{publish}].messages[{place}].deliver_at");
+        }
+        place -= count;
+    }
+    "publishes".to_owned()
 }
 
 /// Lets what a step publishes into its topics, all of it or nothing. A copy of a step that is under way needs no room of its own.
@@ -308,6 +325,14 @@ fn hash_message(hash: &mut Sha256, message: &NewMessage) {
     for link in &message.links {
         text(hash, Some(b"link"));
         text(hash, Some(link.as_bytes()));
+    }
+    if let Some(deliver_at) = &message.deliver_at {
+        text(hash, Some(b"deliver_at"));
+        text(hash, Some(deliver_at.as_bytes()));
+    }
+    if let Some(delay_ms) = message.delay_ms {
+        text(hash, Some(b"delay_ms"));
+        hash.update(delay_ms.to_be_bytes());
     }
     if let Some(ttl_ms) = message.ttl_ms {
         text(hash, Some(b"ttl_ms"));

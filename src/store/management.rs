@@ -61,6 +61,8 @@ pub struct PartitionCount {
     /// How long ago its oldest message was published; `None`: it has none.
     pub oldest_seconds: Option<f64>,
     pub last_published_at: Option<Timestamp>,
+    /// Messages that wait for their time.
+    pub scheduled: i64,
 }
 
 /// How far a group is behind in a partition.
@@ -199,5 +201,6 @@ fn partition_count(row: &tokio_postgres::Row) -> PartitionCount {
         stored_bytes: row.get("stored_bytes"),
         oldest_seconds: row.get("oldest_seconds"),
         last_published_at: row.get("last_published_at"),
+        scheduled: row.get("scheduled"),
     }
 }

@@ -65,6 +65,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     13 "0013_create_management",
     14 "0014_create_windows",
     18 "0018_extend_pops",
+    19 "0019_extend_schedules",
 ];
 
 /// How the schema of a database stands to the migrations that this binary knows.

@@ -27,10 +27,10 @@ query!(
         INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, // units
         INT4_ARRAY, TIMESTAMPTZ_ARRAY, INT8_ARRAY, UUID_ARRAY, INT8_ARRAY, UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, // messages
         BYTEA_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, TEXT_ARRAY, // messages, continued
-        INT8, INT8 // bounds
+        INT8, INT8, INT8_ARRAY // bounds, and ttls of messages
     ]
 );
-query!(SCHEDULES_LOOK = "schedules_look"[TIMESTAMPTZ, INT8_ARRAY, INT8]);
+query!(SCHEDULES_LOOK = "schedules_look"[TIMESTAMPTZ, INT8_ARRAY, INT8, INT8_ARRAY]);
 query!(SCHEDULES_FIRE = "schedules_fire"[TIMESTAMPTZ, INT8]);
 query!(SCHEDULES_LIST = "schedules_list"[INT8, INT8, INT8, INT8]);
 query!(SCHEDULES_FIND = "schedules_find"[INT8]);
@@ -51,7 +51,7 @@ pub enum Due {
 
 impl Due {
     /// As the statements take it: one of both.
-    fn params(self) -> (Option<Timestamp>, Option<i64>) {
+    pub(super) fn params(self) -> (Option<Timestamp>, Option<i64>) {
         match self {
             Due::At(at) => (Some(at), None),
             Due::After(delay) => (None, Some(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX))),
@@ -69,7 +69,7 @@ pub enum TimeFault {
 }
 
 impl TimeFault {
-    fn of(word: &str) -> Self {
+    pub(super) fn of(word: &str) -> Self {
         if word == "past" { TimeFault::Past } else { TimeFault::Far }
     }
 }
@@ -129,6 +129,7 @@ pub struct ScheduleColumns<'a> {
     pub producers: Vec<Option<&'a str>>,
     /// Of each message, as the text of an array.
     pub links: Vec<Option<String>>,
+    pub ttls_ms: Vec<Option<i64>>,
     /// Of all messages together.
     pub bytes: i64,
 }
@@ -140,6 +141,42 @@ impl ScheduleColumns<'_> {
         self.deliver_ats.push(deliver_at);
         self.delays_ms.push(delay_ms);
     }
+
+    pub(super) fn params<'p>(&'p self, (past_ms, ahead_ms): &'p (i64, i64)) -> [&'p (dyn ToSql + Sync); 21] {
+        [
+            &self.partition_ids,
+            &self.topic_ids,
+            &self.windows_ms,
+            &self.units,
+            &self.deliver_ats,
+            &self.delays_ms,
+            &self.producer_ids,
+            &self.sequences,
+            &self.trace_ids,
+            &self.cause_partition_ids,
+            &self.cause_offsets,
+            &self.keys,
+            &self.transaction_ids,
+            &self.headers,
+            &self.content_types,
+            &self.payloads,
+            &self.producers,
+            &self.links,
+            past_ms,
+            ahead_ms,
+            &self.ttls_ms,
+        ]
+    }
+}
+
+/// What is due in a partition whose topic has limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitedDue {
+    pub partition_id: PartitionId,
+    /// The name of the topic.
+    pub topic: String,
+    pub messages: u64,
+    pub bytes: u64,
 }
 
 /// What a look has found.
@@ -152,6 +189,8 @@ pub struct Look {
     pub first_in: Option<Duration>,
     /// Those that have something due, without the busy ones.
     pub partitions: Vec<PartitionId>,
+    /// Those of them whose topics have limits.
+    pub limited: Vec<LimitedDue>,
 }
 
 /// What was appended to one partition.
@@ -178,30 +217,9 @@ impl Connection {
     ///
     /// Cancel safety: none. Dropped half-way, the outcome is unknown and the connection is not used again.
     pub async fn schedules_insert(&self, columns: &ScheduleColumns<'_>) -> Outcome {
-        let (past_ms, ahead_ms) = bounds();
+        let bounds = bounds();
         let locks: [&(dyn ToSql + Sync); 1] = [&columns.partition_ids];
-        let insert: [&(dyn ToSql + Sync); 20] = [
-            &columns.partition_ids,
-            &columns.topic_ids,
-            &columns.windows_ms,
-            &columns.units,
-            &columns.deliver_ats,
-            &columns.delays_ms,
-            &columns.producer_ids,
-            &columns.sequences,
-            &columns.trace_ids,
-            &columns.cause_partition_ids,
-            &columns.cause_offsets,
-            &columns.keys,
-            &columns.transaction_ids,
-            &columns.headers,
-            &columns.content_types,
-            &columns.payloads,
-            &columns.producers,
-            &columns.links,
-            &past_ms,
-            &ahead_ms,
-        ];
+        let insert = columns.params(&bounds);
         let statements = [(&PARTITIONS_LOCK_WAITING, &locks[..]), (&SCHEDULES_INSERT, &insert[..])];
         match self.pipeline(SCHEDULE, stall_for(columns.bytes), &statements).await {
             Pipelined::Committed(rows) => {
@@ -220,9 +238,16 @@ impl Connection {
     }
 
     /// What is due first, and where something is due now. Nothing that waits is due before `from`.
-    pub async fn schedules_look(&self, from: Timestamp, busy: &[PartitionId]) -> Result<Look, Error> {
-        let busy: Vec<i64> = busy.iter().map(|partition_id| partition_id.0).collect();
-        let params: Params<'_> = &[&from, &busy, &SCHEDULES_PER_FIRE_MAX];
+    /// `held`: partitions of topics that are full.
+    pub async fn schedules_look(
+        &self,
+        from: Timestamp,
+        busy: &[PartitionId],
+        held: &[PartitionId],
+    ) -> Result<Look, Error> {
+        let [busy, held] = [busy, held]
+            .map(|partitions| partitions.iter().map(|partition_id| partition_id.0).collect::<Vec<i64>>());
+        let params: Params<'_> = &[&from, &busy, &SCHEDULES_PER_FIRE_MAX, &held];
         let rows = self.query(&SCHEDULES_LOOK, params, Effect::None).await?;
         let row = rows.first().ok_or_else(|| Error::Unavailable { reason: "a look has no answer".into() })?;
         let partitions: Vec<i64> = row.get("partition_ids");
@@ -232,17 +257,23 @@ impl Connection {
             first_due_at: row.get("first_due_at"),
             first_in: first_in_us.map(|us| Duration::from_micros(us.max(0) as u64)),
             partitions: partitions.into_iter().map(PartitionId).collect(),
+            limited: limited(row),
         })
     }
 
     /// Appends what is due to those of these partitions that nobody else holds, and takes it out of the schedules.
     ///
     /// Cancel safety: none. Dropped half-way, the outcome is unknown and the connection is not used again.
-    pub async fn schedules_fire(&self, from: Timestamp, partitions: &[PartitionId]) -> FireOutcome {
+    pub async fn schedules_fire(
+        &self,
+        from: Timestamp,
+        partitions: &[PartitionId],
+        messages_max: i64,
+    ) -> FireOutcome {
         let mut partition_ids: Vec<i64> = partitions.iter().map(|partition_id| partition_id.0).collect();
         partition_ids.sort_unstable();
         let locks: [&(dyn ToSql + Sync); 1] = [&partition_ids];
-        let fire: [&(dyn ToSql + Sync); 2] = [&from, &SCHEDULES_PER_FIRE_MAX];
+        let fire: [&(dyn ToSql + Sync); 2] = [&from, &messages_max];
         let statements = [(&PARTITIONS_LOCK, &locks[..]), (&SCHEDULES_FIRE, &fire[..])];
         match self.pipeline(FIRE, stall_for(0), &statements).await {
             Pipelined::Committed(rows) => FireOutcome::Committed(rows[1].iter().map(fired).collect()),
@@ -252,11 +283,31 @@ impl Connection {
     }
 }
 
-fn bounds() -> (i64, i64) {
+pub(super) fn bounds() -> (i64, i64) {
     (SCHEDULE_PAST_MAX.as_millis() as i64, SCHEDULE_AHEAD_MAX.as_millis() as i64)
 }
 
-fn unit_reports(units: usize, rows: &[Row]) -> Vec<UnitReport> {
+/// For messages of steps, whose times are judged before: nothing that passes there may be refused a moment later.
+pub(super) fn no_bounds() -> (i64, i64) {
+    let (_, ahead_ms) = bounds();
+    (ahead_ms, ahead_ms * 2)
+}
+
+fn limited(row: &Row) -> Vec<LimitedDue> {
+    let partitions: Vec<i64> = row.get("limited_partition_ids");
+    let topics: Vec<String> = row.get("limited_topics");
+    let (messages, bytes): (Vec<i64>, Vec<i64>) = (row.get("limited_messages"), row.get("limited_bytes"));
+    let counts = messages.into_iter().zip(bytes);
+    let due = |((partition_id, topic), (messages, bytes)): ((i64, String), (i64, i64))| LimitedDue {
+        partition_id: PartitionId(partition_id),
+        topic,
+        messages: messages.unsigned_abs(),
+        bytes: bytes.unsigned_abs(),
+    };
+    partitions.into_iter().zip(topics).zip(counts).map(due).collect()
+}
+
+pub(super) fn unit_reports(units: usize, rows: &[Row]) -> Vec<UnitReport> {
     let mut reports = vec![UnitReport::Gone; units];
     for row in rows {
         let unit = row.get::<_, i32>("unit") as usize - 1;

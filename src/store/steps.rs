@@ -2,12 +2,13 @@
 //!
 //! Many steps share a flush. All of them happen, or none: if one cannot, the flush says which and writes nothing, and the others
 //! come again. What a step acknowledges is a row of its own beside the commits of its lane (`docs/adr/0005-steps.md`).
-//! Locks: lane rows, then partition rows, each by id, waiting. Order: the locks, then `steps_check`, `messages_append` and
-//! `steps_insert`, each with a snapshot that is younger than the locks, in one READ COMMITTED transaction and round trip.
+//! Locks: lane rows, then partition rows, each by id, waiting. Order: the locks, then `steps_check`, `messages_append`, for
+//! messages that wait `schedules_insert`, and `steps_insert`, each with a snapshot that is younger than the locks, in one READ COMMITTED transaction and round trip.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
+use jiff::Timestamp;
 use postgres_types::ToSql;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -17,6 +18,9 @@ use super::error::{Effect, Error};
 use super::flush::{Flush, MESSAGES_APPEND, PARTITIONS_LOCK_WAITING, Report, paused, stall_for};
 use super::lanes::Fence;
 use super::query::{Query, query};
+use super::schedules::{
+    Due, SCHEDULES_INSERT, ScheduleColumns, TimeFault, UnitReport, bounds, no_bounds, unit_reports,
+};
 use super::times::{LaneTime, TimeColumns};
 use super::{Store, retry};
 use crate::ids::{Epoch, GroupId, Offset, PartitionId, StepId};
@@ -28,7 +32,8 @@ query!(
         UUID_ARRAY, // steps
         INT4_ARRAY, INT4_ARRAY, // lanes
         INT4_ARRAY, INT8_ARRAY, // partitions
-        INT4_ARRAY, INT8_ARRAY, TEXT_ARRAY, INT8_ARRAY // ids
+        INT4_ARRAY, INT8_ARRAY, TEXT_ARRAY, INT8_ARRAY, // ids
+        INT4_ARRAY, TIMESTAMPTZ_ARRAY, INT8, INT8 // times
     ]
 );
 query!(
@@ -109,6 +114,8 @@ pub struct StepColumns<'a> {
     id_partition_ids: Vec<i64>,
     id_transaction_ids: Vec<&'a str>,
     id_windows_ms: Vec<i64>,
+    due_messages: Vec<i32>,
+    due_ats: Vec<Timestamp>,
     ack_group_ids: Vec<i64>,
     ack_partition_ids: Vec<i64>,
     ack_epochs: Vec<i64>,
@@ -128,7 +135,9 @@ pub struct StepColumns<'a> {
 pub enum Place {
     /// Into a batch of the flush, counted from 1, at a position.
     Batch { batch: i32, position: i32 },
-    /// It is stored already.
+    /// Into a unit of schedules, counted from 1, at a position.
+    Schedule { unit: i32, position: i32 },
+    /// It is stored already, or waits already: below 0.
     Stored(Offset),
 }
 
@@ -211,12 +220,21 @@ impl<'a> StepColumns<'a> {
     pub fn message(&mut self, partition: u32, place: Place) {
         let (batch, place) = match place {
             Place::Batch { batch, position } => (batch, i64::from(position)),
+            Place::Schedule { unit, position } => (-unit, i64::from(position)),
             Place::Stored(offset) => (0, offset.0),
         };
         self.message_steps.push(self.number());
         self.message_partitions.push(partition as i32);
         self.message_batches.push(batch);
         self.message_places.push(place);
+    }
+
+    /// The last message is due at a time; one that counts from now needs no judgement.
+    pub fn due(&mut self, due: Due) {
+        if let (Some(at), _) = due.params() {
+            self.due_messages.push(self.message_steps.len() as i32);
+            self.due_ats.push(at);
+        }
     }
 
     /// The last message has a name that may be known.
@@ -241,13 +259,15 @@ pub enum Obstacle {
     PartitionPaused { step: usize },
     /// A message has an older copy of the same transaction id.
     Repeated { message: usize, offset: Offset },
+    /// The time of a message is not taken.
+    Time { message: usize, fault: TimeFault },
 }
 
 /// What became of a flush of steps.
 #[derive(Debug)]
 pub enum Outcome {
-    /// All of them are done; the reports are of their batches.
-    Committed(Vec<Report>),
+    /// All of them are done; the reports are of their batches, and of the units that wait.
+    Committed { stored: Vec<Report>, scheduled: Vec<UnitReport> },
     /// Nothing was written, because of these.
     Obstructed(Vec<Obstacle>),
     /// Rolled back or never sent.
@@ -260,13 +280,20 @@ impl Connection {
     /// Writes steps: all of them, or none.
     ///
     /// Cancel safety: none. Dropped half-way, the outcome is unknown and the connection is not used again.
-    pub async fn flush_steps(&self, steps: &StepColumns<'_>, flush: &Flush<'_>) -> Outcome {
+    pub async fn flush_steps(
+        &self,
+        steps: &StepColumns<'_>,
+        flush: &Flush<'_>,
+        schedules: &ScheduleColumns<'_>,
+    ) -> Outcome {
         let columns = flush.columns();
         let messages = flush.params(&columns);
         let lanes: [&(dyn ToSql + Sync); 4] =
             [&steps.lanes.group_ids, &steps.lanes.partition_ids, &steps.lanes.epochs, &steps.lanes.sessions];
         let partitions: [&(dyn ToSql + Sync); 1] = [&steps.partition_ids];
-        let check = check_params(steps);
+        let (bounds, no_bounds) = (bounds(), no_bounds());
+        let check = check_params(steps, &bounds);
+        let waiting = schedules.params(&no_bounds);
         let insert = insert_params(steps, flush);
         let writes = !steps.partition_ids.is_empty();
         let mut statements: Vec<(&'static Query, Params<'_>)> = vec![(&STEPS_LOCK_LANES, &lanes)];
@@ -277,16 +304,23 @@ impl Connection {
         if writes {
             statements.push((&MESSAGES_APPEND, &messages));
         }
+        if !schedules.units.is_empty() {
+            statements.push((&SCHEDULES_INSERT, &waiting));
+        }
         statements.push((&STEPS_INSERT, &insert));
-        match self.pipeline(STEPS, stall_for(flush.batches.bytes.iter().sum()), &statements).await {
-            Pipelined::Committed(rows) => committed(&rows, writes, steps),
+        let bytes = flush.batches.bytes.iter().sum::<i64>() + schedules.bytes;
+        match self.pipeline(STEPS, stall_for(bytes), &statements).await {
+            Pipelined::Committed(rows) => committed(&rows, writes, steps, schedules),
             Pipelined::NothingHappened(error) => Outcome::NothingHappened(error),
             Pipelined::Unknown(error) => Outcome::Unknown(error),
         }
     }
 }
 
-fn check_params<'a>(steps: &'a StepColumns<'_>) -> [&'a (dyn ToSql + Sync); 9] {
+fn check_params<'a>(
+    steps: &'a StepColumns<'_>,
+    (past_ms, ahead_ms): &'a (i64, i64),
+) -> [&'a (dyn ToSql + Sync); 13] {
     [
         &steps.step_ids,
         &steps.lane_steps,
@@ -297,6 +331,10 @@ fn check_params<'a>(steps: &'a StepColumns<'_>) -> [&'a (dyn ToSql + Sync); 9] {
         &steps.id_partition_ids,
         &steps.id_transaction_ids,
         &steps.id_windows_ms,
+        &steps.due_messages,
+        &steps.due_ats,
+        past_ms,
+        ahead_ms,
     ]
 }
 
@@ -326,11 +364,23 @@ fn insert_params<'a>(steps: &'a StepColumns<'_>, flush: &'a Flush<'_>) -> [&'a (
 }
 
 /// The rows of each statement, in the order of sending.
-fn committed(rows: &[Vec<Row>], writes: bool, steps: &StepColumns<'_>) -> Outcome {
+fn committed(
+    rows: &[Vec<Row>],
+    writes: bool,
+    steps: &StepColumns<'_>,
+    schedules: &ScheduleColumns<'_>,
+) -> Outcome {
     let (check, append) = if writes { (&rows[2], Some(&rows[3])) } else { (&rows[1], None) };
     let paused = if writes { steps.writing_to(&paused(&rows[1])) } else { Vec::new() };
     match check.is_empty() {
-        true => Outcome::Committed(append.into_iter().flatten().map(Report::of).collect()),
+        true => {
+            let stored = append.into_iter().flatten().map(Report::of).collect();
+            let scheduled = match schedules.units.is_empty() {
+                true => Vec::new(),
+                false => unit_reports(schedules.partition_ids.len(), &rows[4]), // only what writes has schedules
+            };
+            Outcome::Committed { stored, scheduled }
+        }
         false => Outcome::Obstructed(check.iter().map(|row| obstacle(row, &paused)).collect()),
     }
 }
@@ -343,6 +393,7 @@ fn obstacle(row: &Row, paused: &[usize]) -> Obstacle {
         "lost" => Obstacle::LeaseLost { step: place },
         "gone" if paused.contains(&place) => Obstacle::PartitionPaused { step: place },
         "gone" => Obstacle::PartitionGone { step: place },
+        word @ ("past" | "far") => Obstacle::Time { message: place, fault: TimeFault::of(word) },
         _ => {
             let offsets: Vec<i64> = row.get("offsets");
             Obstacle::Repeated { message: place, offset: Offset(offsets.first().copied().unwrap_or(0)) }

@@ -16,10 +16,12 @@ use tokio_util::sync::CancellationToken;
 use crate::broker::announce::Announcer;
 use crate::broker::schedules::After;
 use crate::broker::schedules::alarm::Alarm;
+use crate::broker::schedules::room::{Room, TopicDue};
 use crate::ids::PartitionId;
 use crate::limits::{
     EFFECT_RETRY_PAUSE, LAG_PAUSE_FACTOR, REPLAY_TRIES_MAX, SCHEDULE_COMMIT_MAX, SCHEDULE_FIRE_PAUSE,
-    SCHEDULE_FULL_LOOK_INTERVAL, SCHEDULE_POLL_INTERVAL, SCHEDULE_YIELD_PAUSE, SCHEDULES_PER_FIRE_MAX,
+    SCHEDULE_FULL_LOOK_INTERVAL, SCHEDULE_HELD_PAUSE, SCHEDULE_POLL_INTERVAL, SCHEDULE_YIELD_PAUSE,
+    SCHEDULES_PER_FIRE_MAX,
 };
 use crate::store::schedules::{FireOutcome, Fired, Look};
 use crate::store::segments::Extended;
@@ -43,18 +45,23 @@ struct Firing {
     failures: u32,
     announcer: Announcer,
     after: After,
+    room: Room,
+    /// Partitions of topics that are full: what is due there waits, and is looked at again after this moment.
+    held: Vec<PartitionId>,
+    held_until: Instant,
 }
 
 /// Runs until stopped. An error is logged and the next turn tries again: what is due stays due.
-pub async fn run(store: Store, announcer: Announcer, after: After, stop: CancellationToken) {
+pub async fn run(store: Store, announcer: Announcer, after: After, room: Room, stop: CancellationToken) {
     let alarm = after.alarm.clone();
-    let work =
-        async { tokio::join!(fire(&store, announcer, after), look_from_the_very_first(&store, &alarm)) };
+    let work = async {
+        tokio::join!(fire(&store, announcer, after, room), look_from_the_very_first(&store, &alarm))
+    };
     stop.run_until_cancelled(work).await;
 }
 
 /// Cancel safety: a transaction that is dropped half-way takes its connection with it, and happens whole or not at all.
-async fn fire(store: &Store, announcer: Announcer, after: After) {
+async fn fire(store: &Store, announcer: Announcer, after: After, room: Room) {
     let alarm = &after.alarm.clone();
     let mut firing = Firing {
         store: store.clone(),
@@ -65,6 +72,9 @@ async fn fire(store: &Store, announcer: Announcer, after: After) {
         failures: 0,
         announcer,
         after,
+        room,
+        held: Vec::new(),
+        held_until: Instant::now(),
     };
     loop {
         firing.hear(alarm);
@@ -92,7 +102,7 @@ async fn look_from_the_very_first(store: &Store, alarm: &Alarm) {
     loop {
         tokio::time::sleep(pause).await;
         let started = Instant::now();
-        let look = async { store.connection().await?.schedules_look(THE_VERY_FIRST, &[]).await };
+        let look = async { store.connection().await?.schedules_look(THE_VERY_FIRST, &[], &[]).await };
         match look.await {
             Ok(look) => look.first_due_at.into_iter().for_each(|due_at| alarm.ring(due_at)),
             Err(error) => tracing::debug!(%error, "a look from the very first failed; the next one comes"),
@@ -114,23 +124,72 @@ impl Firing {
         let busy = std::mem::take(&mut self.busy);
         self.connect().await?; // which may lower the floor
         let from = self.floor;
-        let look = self.connect().await?.schedules_look(from, &busy).await?;
+        if self.held_until <= Instant::now() {
+            self.release();
+        }
+        let held = self.held.clone();
+        let look = self.connect().await?.schedules_look(from, &busy, &held).await?;
         self.floor = floor_after(&look);
         self.first_due = look.first_due_at;
         if look.partitions.is_empty() {
-            return Ok(pause_before(look.first_in));
+            return Ok(self.pause_before(look.first_in));
         }
+        let is_limited = |id: &PartitionId| look.limited.iter().any(|limited| limited.partition_id == *id);
+        let free: Vec<PartitionId> = look.partitions.iter().copied().filter(|id| !is_limited(id)).collect();
+        let mut pause = match free.is_empty() {
+            true => None,
+            false => Some(self.fire(free, SCHEDULES_PER_FIRE_MAX).await?),
+        };
+        for due in TopicDue::by_topic(&look.limited) {
+            match self.room.admit(&due).await {
+                Some(grant) => {
+                    let next = self.fire(grant.partitions.clone(), grant.messages).await?;
+                    pause = Some(pause.map_or(next, |pause| pause.min(next)));
+                }
+                None => self.hold(due),
+            }
+        }
+        Ok(pause.unwrap_or(Duration::ZERO)) // what was held is left out by the next look
+    }
+
+    /// Appends what is due in these partitions, up to so many messages. Returns how long to wait for the next turn.
+    async fn fire(&mut self, partitions: Vec<PartitionId>, messages_max: i64) -> Result<Duration, Error> {
         let (sent, from) = (Instant::now(), self.floor);
-        match self.connect().await?.schedules_fire(from, &look.partitions).await {
-            FireOutcome::Committed(fired) => Ok(self.on_fired(look.partitions, fired, sent.elapsed())),
+        match self.connect().await?.schedules_fire(from, &partitions, messages_max).await {
+            FireOutcome::Committed(fired) => {
+                Ok(self.on_fired(partitions, fired, messages_max, sent.elapsed()))
+            }
             FireOutcome::NothingHappened(Error::NoSegment { relation }) => {
                 tracing::debug!(relation, "a table is missing");
                 self.connection = None; // a session may have missed a table that was attached meanwhile
-                self.extend(&look.partitions).await?;
+                self.extend(&partitions).await?;
                 Ok(Duration::ZERO)
             }
             FireOutcome::NothingHappened(Error::Contended { .. }) => Ok(SCHEDULE_YIELD_PAUSE),
             FireOutcome::NothingHappened(error) | FireOutcome::Unknown(error) => Err(error),
+        }
+    }
+
+    /// The topic is full: what is due there waits.
+    fn hold(&mut self, due: TopicDue) {
+        tracing::debug!(topic.name = due.topic, messages = due.messages, "what is due waits for room");
+        self.held_until = Instant::now() + SCHEDULE_HELD_PAUSE;
+        self.held.extend(due.partitions);
+        self.after.metrics.schedules_held.set(self.held.len() as i64);
+    }
+
+    /// What was held is looked at again.
+    fn release(&mut self) {
+        self.held.clear();
+        self.after.metrics.schedules_held.set(0);
+    }
+
+    /// Until what is due first, or what is held is looked at again.
+    fn pause_before(&self, first_in: Option<Duration>) -> Duration {
+        let pause = pause_before(first_in);
+        match self.held.is_empty() {
+            true => pause,
+            false => pause.min(self.held_until.saturating_duration_since(Instant::now())),
         }
     }
 
@@ -159,7 +218,13 @@ impl Firing {
         EFFECT_RETRY_PAUSE.mul_f64(rand::rng().random_range(0.5..1.0))
     }
 
-    fn on_fired(&mut self, asked: Vec<PartitionId>, fired: Vec<Fired>, took: Duration) -> Duration {
+    fn on_fired(
+        &mut self,
+        asked: Vec<PartitionId>,
+        fired: Vec<Fired>,
+        messages_max: i64,
+        took: Duration,
+    ) -> Duration {
         let mut messages = 0;
         for Fired { partition_id, next_offset, messages: some, bytes, lateness } in &fired {
             self.announcer.on_appended(*partition_id, *next_offset);
@@ -173,10 +238,10 @@ impl Firing {
         }
         self.after.metrics.schedules_fired.inc_by(messages);
         let is_fired = |partition_id: &PartitionId| fired.iter().any(|one| one.partition_id == *partition_id);
-        self.busy = asked.into_iter().filter(|partition_id| !is_fired(partition_id)).collect();
+        self.busy.extend(asked.into_iter().filter(|partition_id| !is_fired(partition_id)));
         match messages {
             0 => SCHEDULE_YIELD_PAUSE.mul_f64(rand::rng().random_range(0.5..1.0)),
-            many if many >= SCHEDULES_PER_FIRE_MAX as u64 => Duration::ZERO,
+            many if many >= messages_max.unsigned_abs() => Duration::ZERO,
             _ => SCHEDULE_FIRE_PAUSE,
         }
     }
@@ -221,7 +286,8 @@ mod tests {
 
     fn look(first_due_at: Option<&str>) -> Look {
         let looked_at = at("2026-11-16T12:00:10Z");
-        Look { looked_at, first_due_at: first_due_at.map(at), first_in: None, partitions: Vec::new() }
+        let first_due_at = first_due_at.map(at);
+        Look { looked_at, first_due_at, first_in: None, partitions: Vec::new(), limited: Vec::new() }
     }
 
     #[test]

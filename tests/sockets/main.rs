@@ -24,8 +24,10 @@
 //! | `clocks`, `hints` | brokers whose clocks are off, LISTEN that is lost |
 //! | `crowd` | many sessions that come and go while messages flow |
 //! | `commits` | what acks cost the database |
+//! | `step_schedules` | messages of steps that wait, ttls of those that wait, how many there are, topics that are full |
 //! | `times` | when messages were delivered and done, and what has failed |
 //! | `windows` | delays, windows, and what becomes of messages that are too old |
+//! | `window_takeovers` | the same over two brokers, one of which dies |
 //! | `metrics` | what `/metrics` counts |
 //! | `database_metrics` | what it tells of the database: commits, errors, pools |
 //! | `utilisation` | the views that tell who does how much |
@@ -61,11 +63,13 @@ mod searches;
 #[cfg(feature = "otlp")]
 mod spans;
 mod step_crashes;
+mod step_schedules;
 mod times;
 mod traces;
 mod transact;
 mod utilisation;
 mod watches;
+mod window_takeovers;
 mod windows;
 mod zombies;
 

@@ -169,14 +169,16 @@ async fn what_is_wrong_with_a_time_is_said_and_nothing_happens() {
         let field = Some("messages[1].deliver_at".to_owned());
         assert_eq!((fault.code, fault.field), (ErrorCode::InvalidTime, field), "{wrong}");
     }
-    let publishes = vec![StepPublish { topic: "orders".into(), messages: vec![after(5, "x")] }];
+    let both = NewMessage { delay_ms: Some(1), ..at(now, "x") };
+    let publishes = vec![StepPublish { topic: "orders".into(), messages: vec![both] }];
     let published = socket.publish("orders", vec![text("plain")]).await;
     assert!(published.units[0].first_offset.is_some());
     socket.subscribe("billing", "orders").await;
     let batch = socket.batch().await;
     let step = Transact { id: 0, step_id: Uuid::new_v4(), acks: vec![ack(&batch, Some(1), &[])], publishes };
     let error = socket.transact(step).await.unwrap_err();
-    assert_eq!((error.code, error.field.as_deref()), (ErrorCode::Malformed, Some("publishes")));
+    let field = "publishes[0].messages[0].deliver_at";
+    assert_eq!((error.code, error.field.as_deref()), (ErrorCode::InvalidTime, Some(field)));
     assert_eq!(waiting(&bus.database).await, 0);
     let just_past =
         socket.publish("orders", vec![at(Timestamp::now() - Duration::from_secs(5), "late")]).await;

@@ -170,9 +170,7 @@ async fn what_is_too_old_for_its_group_is_evicted_in_one_transaction_and_its_tra
 async fn what_has_outlived_its_ttl_becomes_a_dead_letter_where_the_group_says_so() {
     let bus = Bus::with_topic("orders", 1).await;
     let (json, packed) = (Subprotocol::Json, Subprotocol::MessagePack);
-    for (subprotocol, ttl_ms, delay_ms) in
-        [(json, 0, None), (packed, u64::MAX, None), (json, 1_000, Some(1)), (packed, 1_000, Some(1))]
-    {
+    for (subprotocol, ttl_ms, delay_ms) in [(json, 0, None), (packed, u64::MAX, None), (json, 0, Some(1))] {
         let mut producer = bus.connect(subprotocol).await;
         let message = NewMessage { ttl_ms: Some(ttl_ms), delay_ms, ..to_partition(0, "never") };
         let id = producer.id();

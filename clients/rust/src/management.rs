@@ -139,7 +139,11 @@ pub struct PartitionStatistics {
     /// Bytes of keys, headers and payloads between the two; an estimate where a purge has cut a flush.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
     pub stored_bytes: i64,
-    /// How long ago the oldest of them was published, by the time of its flush; absent: there is none.
+    /// Messages that wait for their time, and are not among them yet.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Position))]
+    pub scheduled_messages: i64,
+    /// How long ago the oldest message that is stored was published, by the time of its flush; absent: there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 0))]
     pub oldest_seconds: Option<f64>,

@@ -139,7 +139,7 @@ impl Capacity {
         Self { store: store.clone(), metrics: metrics.clone(), entries: Arc::default(), allowance }
     }
 
-    /// Lets messages into a topic, at once or by a deadline. `None`: the topic has no limits.
+    /// Lets messages into a topic, at once or by a deadline. `None`: the topic has no limits, or there is nothing to let in.
     pub async fn admit(
         &self,
         topic: &Topic,
@@ -149,7 +149,10 @@ impl Capacity {
         if topic.settings.limits.is_unlimited() {
             return Ok(None);
         }
-        self.admit_limited(topic, load(), until).await.map(Some)
+        match load() {
+            Load { messages: 0, .. } => Ok(None),
+            load => self.admit_limited(topic, load, until).await.map(Some),
+        }
     }
 
     async fn admit_limited(

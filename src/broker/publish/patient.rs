@@ -48,8 +48,10 @@ pub enum Submission {
 }
 
 impl Prepared {
+    /// What is appended now; what waits counts when it is.
     pub fn load(&self) -> Load {
-        load_of(self.shares.values().flat_map(|share| &share.messages))
+        let now = self.shares.iter().filter(|((_, timing), _)| *timing == Timing::Now);
+        load_of(now.flat_map(|(_, share)| &share.messages))
     }
 }
 
@@ -113,7 +115,8 @@ impl Publisher {
         units: &[StepUnit],
     ) -> Result<Option<Arc<Admission>>, PublishError> {
         let topic = self.topics.find(topic).await?;
-        let load = || load_of(units.iter().flat_map(|unit| &unit.messages));
+        let now = units.iter().filter(|unit| !unit.is_scheduled());
+        let load = || load_of(now.flat_map(|unit| &unit.messages));
         self.capacity.admit(&topic, load, None).await.map_err(|no_room| self.refused(no_room))
     }
 

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `mod` | the handle, admission by messages and bytes; listing, moving and cancelling |
 //! | `due` | times as producers write them |
+//! | `columns` | messages as columns |
+//! | `room` | room for what is due in topics with limits |
 //! | `writer` | the loop of the one connection that writes them down |
 //! | `tables` | tables ahead of need |
 //! | `alarm` | the bell that wakes who fires what is due (`tasks::schedules`) |
@@ -11,7 +13,9 @@
 //! A schedule is durable before it is answered. It is appended to its partition by whichever broker is first when it is due.
 
 pub mod alarm;
+pub(super) mod columns;
 pub mod due;
+pub mod room;
 pub mod tables;
 mod writer;
 
@@ -25,8 +29,8 @@ use tokio::task::JoinHandle;
 use self::alarm::Alarm;
 use self::due::{Due, DueFault};
 use self::tables::Tables;
-pub use self::writer::After;
 use self::writer::Pending;
+pub use self::writer::{After, Wrote};
 use super::Broker;
 use super::appender::{AppendError, AppendResult, ProducerRun};
 use super::message::NewMessage;

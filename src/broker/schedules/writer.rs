@@ -7,17 +7,19 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use rand::Rng as _;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::alarm::Alarm;
+use super::columns::add_message;
 use super::tables::Tables;
 use super::{ScheduleUnit, Share};
 use crate::broker::appender::columns::window_ms;
 use crate::broker::appender::{AppendError, AppendResult, Duplicate, Receipt};
 use crate::broker::metrics::Metrics;
-use crate::ids::TraceId;
+use crate::ids::PartitionId;
 use crate::limits::{FLUSH_BYTES_MAX, SCHEDULES_PER_WRITE_MAX};
 use crate::store::schedules::{Outcome, ScheduleColumns, Standing, UnitReport};
 use crate::store::{Connection, Error, Role, Store};
@@ -82,6 +84,35 @@ pub struct After {
     pub alarm: Alarm,
     pub tables: Tables,
     pub metrics: Arc<Metrics>,
+}
+
+/// Messages that wait from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wrote {
+    pub partition_id: PartitionId,
+    /// How many are new, and when the first of them is due.
+    pub messages: u64,
+    pub first_due_at: Option<Timestamp>,
+}
+
+impl Wrote {
+    /// `None`: nothing is new.
+    pub fn of(partition_id: PartitionId, report: &UnitReport) -> Option<Self> {
+        let UnitReport::Written { standings, first_due_at } = report else { return None };
+        let new = standings.iter().filter(|standing| matches!(standing, Standing::New(_)));
+        Some(Self { partition_id, messages: new.count() as u64, first_due_at: *first_due_at })
+    }
+}
+
+impl After {
+    /// Something is written down.
+    pub fn on_scheduled(&self, wrote: &Wrote) {
+        self.metrics.schedules.inc_by(wrote.messages);
+        if let Some(due_at) = wrote.first_due_at {
+            self.alarm.ring(due_at);
+            self.tables.on_scheduled(wrote.partition_id);
+        }
+    }
 }
 
 struct Writer {
@@ -165,16 +196,10 @@ impl Writer {
 
     fn committed(&self, units: Vec<Pending>, reports: Vec<UnitReport>) {
         for (pending, report) in units.into_iter().zip(reports) {
+            let wrote = Wrote::of(pending.unit.partition_id, &report);
+            wrote.iter().for_each(|wrote| self.after.on_scheduled(wrote));
             let result = match report {
-                UnitReport::Written { standings, first_due_at } => {
-                    let new = standings.iter().filter(|standing| matches!(standing, Standing::New(_)));
-                    self.after.metrics.schedules.inc_by(new.count() as u64);
-                    if let Some(due_at) = first_due_at {
-                        self.after.alarm.ring(due_at);
-                        self.after.tables.on_scheduled(pending.unit.partition_id);
-                    }
-                    Ok(receipt(&pending.same_as, &standings))
-                }
+                UnitReport::Written { standings, .. } => Ok(receipt(&pending.same_as, &standings)),
                 UnitReport::Refused { place, fault } => {
                     // Copies within the unit were left out of what was sent.
                     let sent = pending.same_as.iter().enumerate().filter(|(_, same)| same.is_none());
@@ -217,34 +242,14 @@ fn columns(units: &[Pending]) -> ScheduleColumns<'_> {
         columns.partition_ids.push(unit.partition_id.0);
         columns.topic_ids.push(unit.topic_id.0);
         columns.windows_ms.push(window_ms(unit.dedup_window));
-        columns.bytes += unit.bytes() as i64;
         for (index, message) in unit.messages.iter().enumerate() {
-            if same_as[index].is_some() {
-                continue;
+            if same_as[index].is_none() {
+                let run = unit.run.map(|run| (run.producer_id.0, run.first_sequence.0 + index as i64));
+                add_message(&mut columns, number as i32 + 1, unit.dues[index], run, message);
             }
-            columns.units.push(number as i32 + 1);
-            columns.due(unit.dues[index]);
-            columns.producer_ids.push(unit.run.map(|run| run.producer_id.0));
-            columns.sequences.push(unit.run.map(|run| run.first_sequence.0 + index as i64));
-            columns.trace_ids.push(message.trace_id.0);
-            columns.cause_partition_ids.push(message.cause.map(|cause| cause.partition_id.0));
-            columns.cause_offsets.push(message.cause.map(|cause| cause.offset.0));
-            columns.keys.push(message.key());
-            columns.transaction_ids.push(message.transaction_id());
-            columns.headers.push(message.headers.as_deref());
-            columns.content_types.push(message.content_type.as_deref());
-            columns.payloads.push(&message.payload);
-            columns.producers.push(message.producer.as_deref());
-            columns.links.push(links(&message.links));
         }
     }
     columns
-}
-
-/// As the text of an array.
-fn links(links: &[TraceId]) -> Option<String> {
-    let ids: Vec<String> = links.iter().map(|link| link.0.to_string()).collect();
-    (!ids.is_empty()).then(|| format!("{{{}}}", ids.join(",")))
 }
 
 /// Where everything stands; `standings` are those of the messages that were sent.

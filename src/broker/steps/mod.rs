@@ -32,10 +32,11 @@ use super::announce::Announcer;
 use super::capacity::Admission;
 use super::groups::GroupHandle;
 use super::message::NewMessage;
-use super::metrics::Metrics;
-use crate::ids::{Offset, PartitionId, StepId};
+use super::schedules::After;
+use crate::ids::{Offset, PartitionId, StepId, TopicId};
 use crate::limits::{APPENDER_BYTES_MAX, APPENDER_MESSAGES_MAX, STEPS_WAITING_MAX};
 use crate::store::lanes::Fence;
+use crate::store::schedules::{Due, TimeFault};
 use crate::store::steps::{Digest, Placed};
 use crate::store::times::LaneTime;
 use crate::store::{Error, Store};
@@ -57,11 +58,21 @@ pub struct StepUnit {
     pub partition_id: PartitionId,
     /// The number of the partition, which people see.
     pub partition: u32,
+    pub topic_id: TopicId,
     pub messages: Vec<NewMessage>,
     /// Where each of them stands among all messages of the step.
     pub indexes: Vec<usize>,
+    /// When each of them is due, if they wait; otherwise empty.
+    pub dues: Vec<Due>,
     /// How long the topic remembers transaction ids.
     pub dedup_window: Duration,
+}
+
+impl StepUnit {
+    /// Whether its messages wait for their time.
+    pub fn is_scheduled(&self) -> bool {
+        !self.dues.is_empty()
+    }
 }
 
 /// Acks and publishes that happen together or not at all.
@@ -110,6 +121,8 @@ pub enum StepError {
     UnknownPartition,
     #[error("a topic of the step is paused: nothing was acknowledged or published")]
     TopicPaused,
+    #[error("{fault}: nothing was acknowledged or published")]
+    Time { index: usize, fault: TimeFault },
     #[error("the database is unavailable: {reason}")]
     Unavailable { reason: String },
     #[error("the outcome is unknown, send the same step again: {reason}")]
@@ -169,7 +182,7 @@ impl Drop for Coming {
 }
 
 /// Starts the task that writes steps.
-pub fn start(store: &Store, announcer: &Announcer, metrics: &Arc<Metrics>) -> (StepsHandle, JoinHandle<()>) {
+pub fn start(store: &Store, announcer: &Announcer, after: &After) -> (StepsHandle, JoinHandle<()>) {
     let (inbox, requests) = mpsc::channel(STEPS_WAITING_MAX);
     let handle = StepsHandle {
         inbox,
@@ -180,7 +193,7 @@ pub fn start(store: &Store, announcer: &Announcer, metrics: &Arc<Metrics>) -> (S
         store: store.clone(),
     };
     let inbox = task::Inbox { requests, coming: handle.coming.clone() };
-    let task = task::run(store.clone(), inbox, announcer.clone(), metrics.clone());
+    let task = task::run(store.clone(), inbox, announcer.clone(), after.clone());
     (handle, tokio::spawn(task))
 }
 

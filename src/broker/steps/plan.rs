@@ -10,10 +10,13 @@ use jiff::Timestamp;
 use super::pending::Pending;
 use super::tables::Tables;
 use crate::broker::appender::columns::{add_message, add_traces, window_ms};
+use crate::broker::schedules::Wrote as WroteSchedules;
+use crate::broker::schedules::columns::add_message as add_scheduled;
 use crate::ids::{Offset, PartitionId};
 use crate::limits::{FLUSH_BYTES_MAX, FLUSH_MESSAGES_MAX, STEPS_PER_FLUSH_MAX};
 use crate::store::flush::{Flush, Report};
 use crate::store::messages::Message;
+use crate::store::schedules::{ScheduleColumns, Standing, UnitReport};
 use crate::store::steps::{NamedBy, Obstacle, Place, Placed, StepColumns};
 
 /// The steps of one flush, in the order in which they came.
@@ -31,6 +34,8 @@ struct Layout {
     counts: Vec<i32>,
     /// For each step, for each of its messages in the order of its units: the place, and whether it is the one that is stored.
     places: Vec<Vec<(Place, bool)>>,
+    /// Of each unit that waits: its step and its place there.
+    schedules: Vec<(usize, usize)>,
 }
 
 /// A batch that was written.
@@ -81,16 +86,20 @@ impl Plan {
     fn layout(&self) -> Layout {
         let mut layout = Layout::default();
         let mut batches: HashMap<PartitionId, usize> = HashMap::new();
-        for pending in &self.steps {
+        for (step, pending) in self.steps.iter().enumerate() {
             let mut places = Vec::new();
             let mut first: HashMap<(PartitionId, &str), Place> = HashMap::new();
-            for unit in &pending.step.units {
+            for (number, unit) in pending.step.units.iter().enumerate() {
+                let mut scheduled = 0;
                 for (message, index) in unit.messages.iter().zip(&unit.indexes) {
                     let name = message.transaction_id().map(|name| (unit.partition_id, name));
                     let earlier = name.and_then(|name| first.get(&name).copied());
                     let stored = pending.stored.get(index).map(|offset| Place::Stored(*offset));
                     let (place, is_new) = match earlier.or(stored) {
                         Some(place) => (place, false),
+                        None if unit.is_scheduled() => {
+                            (layout.next_scheduled((step, number), &mut scheduled), true)
+                        }
                         None => (layout.next(&mut batches, unit.partition_id), true),
                     };
                     first.extend(name.map(|name| (name, place)));
@@ -103,9 +112,37 @@ impl Plan {
     }
 
     /// The flush, column by column.
-    pub fn columns(&self) -> (StepColumns<'_>, Flush<'_>) {
+    pub fn columns(&self) -> (StepColumns<'_>, Flush<'_>, ScheduleColumns<'_>) {
         let layout = self.layout();
-        (self.step_columns(&layout), self.message_columns(&layout))
+        (self.step_columns(&layout), self.message_columns(&layout), self.schedule_columns(&layout))
+    }
+
+    fn schedule_columns<'a>(&'a self, layout: &Layout) -> ScheduleColumns<'a> {
+        let mut columns = ScheduleColumns::default();
+        for (number, (step, unit)) in layout.schedules.iter().enumerate() {
+            let units = &self.steps[*step].step.units;
+            let before: usize = units[..*unit].iter().map(|unit| unit.messages.len()).sum();
+            let unit = &units[*unit];
+            columns.partition_ids.push(unit.partition_id.0);
+            columns.topic_ids.push(unit.topic_id.0);
+            columns.windows_ms.push(window_ms(unit.dedup_window));
+            let places = &layout.places[*step][before..];
+            for ((message, due), (_, is_new)) in unit.messages.iter().zip(&unit.dues).zip(places) {
+                if *is_new {
+                    add_scheduled(&mut columns, number as i32 + 1, *due, None, message);
+                }
+            }
+        }
+        columns
+    }
+
+    /// What waits from now on, by the reports of the units that wait.
+    pub fn scheduled(&self, reports: &[UnitReport]) -> impl Iterator<Item = WroteSchedules> {
+        let units = self.layout().schedules.into_iter().zip(reports);
+        let wrote = |((step, unit), report): ((usize, usize), &UnitReport)| {
+            WroteSchedules::of(self.steps[step].step.units[unit].partition_id, report)
+        };
+        units.filter_map(wrote).collect::<Vec<_>>().into_iter()
     }
 
     fn step_columns<'a>(&'a self, layout: &Layout) -> StepColumns<'a> {
@@ -121,8 +158,13 @@ impl Plan {
             for unit in &step.units {
                 columns.partition(unit.partition_id);
                 let window_ms = window_ms(unit.dedup_window);
-                for (message, (place, is_new)) in unit.messages.iter().zip(places.by_ref()) {
+                for (number, (message, (place, is_new))) in
+                    unit.messages.iter().zip(places.by_ref()).enumerate()
+                {
                     columns.message(unit.partition, *place);
+                    if let (Some(due), true) = (unit.dues.get(number), *is_new) {
+                        columns.due(*due);
+                    }
                     if let (Some(transaction_id), true) = (message.transaction_id(), *is_new) {
                         columns.named(unit.partition_id, NamedBy { transaction_id, window_ms });
                     }
@@ -148,7 +190,7 @@ impl Plan {
                                 add_message(&mut flush, batch, position, message, window_ms);
                                 bytes += message.bytes() as i64;
                             }
-                            Place::Batch { .. } | Place::Stored(_) => {}
+                            Place::Batch { .. } | Place::Schedule { .. } | Place::Stored(_) => {}
                         }
                     }
                 }
@@ -162,7 +204,12 @@ impl Plan {
     }
 
     /// Answers all steps; `followed`: whether the messages of a partition are wanted.
-    pub fn settle(self, reports: &[Report], followed: impl Fn(PartitionId) -> bool) -> Vec<Wrote> {
+    pub fn settle(
+        self,
+        reports: &[Report],
+        scheduled: &[UnitReport],
+        followed: impl Fn(PartitionId) -> bool,
+    ) -> Vec<Wrote> {
         let layout = self.layout();
         let mut first: Vec<(Offset, Timestamp)> =
             vec![(Offset::ZERO, Timestamp::UNIX_EPOCH); layout.partitions.len()];
@@ -192,6 +239,7 @@ impl Plan {
                             let batch = batch as usize - 1;
                             (first[batch].0.plus(i64::from(position)), Some(batch))
                         }
+                        Place::Schedule { unit, position } => (waits_at(scheduled, unit, position), None),
                         Place::Stored(offset) => (offset, None),
                     };
                     placed[index] = Placed { partition: unit.partition, offset };
@@ -211,6 +259,7 @@ impl Plan {
         let messages: Vec<(usize, usize)> = self.message_indexes();
         let mut known = HashMap::new();
         let mut refused: HashMap<usize, StepError> = HashMap::new();
+        let mut faults = Vec::new();
         for obstacle in obstacles {
             match obstacle {
                 Obstacle::Known { step, done } => drop(known.insert(step, done)),
@@ -221,11 +270,21 @@ impl Plan {
                 Obstacle::PartitionPaused { step } => {
                     refused.entry(step).or_insert(StepError::TopicPaused);
                 }
+                Obstacle::Time { message, fault } => {
+                    faults.push((message, fault));
+                }
                 Obstacle::Repeated { message, offset } => {
                     if let Some((step, index)) = messages.get(message) {
                         self.steps[*step].stored.insert(*index, offset);
                     }
                 }
+            }
+        }
+        for (message, fault) in faults {
+            // A copy that is known was taken when its time had not passed.
+            let Some((step, index)) = messages.get(message) else { continue };
+            if !self.steps[*step].stored.contains_key(index) {
+                refused.entry(*step).or_insert(StepError::Time { index: *index, fault });
             }
         }
         let mut others = Vec::new();
@@ -250,7 +309,28 @@ impl Plan {
     }
 }
 
+/// Where a message that waits stands: at its schedule id, negated.
+fn waits_at(reports: &[UnitReport], unit: i32, position: i32) -> Offset {
+    let standing = match &reports[unit as usize - 1] {
+        UnitReport::Written { standings, .. } => standings.get(position as usize).copied(),
+        UnitReport::Refused { .. } | UnitReport::Gone | UnitReport::Paused => None,
+    };
+    match standing {
+        Some(Standing::New(id) | Standing::Scheduled(id)) => Offset(-id.0),
+        Some(Standing::Stored(offset)) => offset,
+        None => Offset::ZERO, // never: steps_check has found nothing against it, under the same lock
+    }
+}
+
 impl Layout {
+    fn next_scheduled(&mut self, of: (usize, usize), position: &mut i32) -> Place {
+        if *position == 0 {
+            self.schedules.push(of);
+        }
+        *position += 1;
+        Place::Schedule { unit: self.schedules.len() as i32, position: *position - 1 }
+    }
+
     fn next(&mut self, batches: &mut HashMap<PartitionId, usize>, partition_id: PartitionId) -> Place {
         let number = *batches.entry(partition_id).or_insert_with(|| {
             self.partitions.push(partition_id);

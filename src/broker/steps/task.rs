@@ -18,6 +18,7 @@ use super::tables::Tables;
 use crate::broker::announce::Announcer;
 use crate::broker::appender::coverage::{self, Coverage};
 use crate::broker::metrics::Metrics;
+use crate::broker::schedules::After;
 use crate::ids::PartitionId;
 use crate::limits::{APPEND_PATIENCE, STEPS_PER_FLUSH_MAX};
 use crate::store::steps::Outcome;
@@ -63,10 +64,12 @@ struct Task {
     awaited: usize,
     announcer: Announcer,
     metrics: Arc<Metrics>,
+    /// Who is told of messages that wait.
+    after: After,
 }
 
 /// Runs until the last handle is gone. Cancel safety: none. Spawned once and polled to completion.
-pub(super) async fn run(store: Store, mut inbox: Inbox, announcer: Announcer, metrics: Arc<Metrics>) {
+pub(super) async fn run(store: Store, mut inbox: Inbox, announcer: Announcer, after: After) {
     let (events, mut covered) = mpsc::channel(EVENTS_MAX);
     let mut task = Task {
         store,
@@ -79,7 +82,8 @@ pub(super) async fn run(store: Store, mut inbox: Inbox, announcer: Announcer, me
         events,
         awaited: 0,
         announcer,
-        metrics,
+        metrics: after.metrics.clone(),
+        after,
     };
     let mut open = true;
     while open || !task.waiting.is_empty() || task.awaited > 0 {
@@ -182,8 +186,8 @@ impl Task {
             let error = Error::Unavailable { reason: "not connected".into() };
             return (Outcome::NothingHappened(error), self.store.timelines().era());
         };
-        let (steps, flush) = plan.columns();
-        (connection.flush_steps(&steps, &flush).await, connection.era())
+        let (steps, flush, schedules) = plan.columns();
+        (connection.flush_steps(&steps, &flush, &schedules).await, connection.era())
     }
 
     async fn connect(&mut self) -> bool {
@@ -258,12 +262,13 @@ impl Task {
     /// Settles a flush; returns two halves if the data of some step has to be found out.
     fn on_outcome(&mut self, plan: Plan, outcome: Outcome, era: Era) -> Option<(Plan, Plan)> {
         match outcome {
-            Outcome::Committed(reports) => {
+            Outcome::Committed { stored, scheduled } => {
                 self.metrics.steps.inc_by(plan.steps.len() as u64);
                 self.metrics.step_flushes.inc();
                 let announcer = self.announcer.clone();
+                plan.scheduled(&scheduled).for_each(|wrote| self.after.on_scheduled(&wrote));
                 for Wrote { partition_id, next_offset, messages } in
-                    plan.settle(&reports, |partition_id| announcer.is_followed(partition_id))
+                    plan.settle(&stored, &scheduled, |partition_id| announcer.is_followed(partition_id))
                 {
                     self.announcer.on_flushed(partition_id, messages, era);
                     self.tables.wrote(partition_id, next_offset);

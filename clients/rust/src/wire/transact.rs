@@ -60,8 +60,15 @@ pub struct Transacted {
 pub struct Placed {
     /// The number of its partition.
     pub partition: u32,
-    /// Its offset there.
+    /// Its offset there. Below 0: it waits for its time, and this is its schedule id, negated.
     pub offset: i64,
+}
+
+impl Placed {
+    /// The id under which it waits for its time, if it does.
+    pub fn schedule_id(&self) -> Option<i64> {
+        (self.offset < 0).then_some(-self.offset)
+    }
 }
 
 impl From<(u32, i64)> for Placed {
@@ -98,12 +105,6 @@ impl Transact {
             return Err(("publishes", "a publish of a step has at least one message"));
         }
         let mut messages = self.publishes.iter().flat_map(|publish| &publish.messages);
-        if messages.clone().any(NewMessage::is_scheduled) {
-            return Err((
-                "publishes",
-                "a message of a step is appended with the step: it has no time of its own",
-            ));
-        }
         match messages.any(|message| message.sequence.is_some()) {
             true => Err(("publishes", "a message of a step has no sequence: the step id tells a repetition")),
             false => self.acks.iter().try_for_each(Ack::check),
