@@ -79,7 +79,10 @@ async fn members_of_two_brokers_share_the_lanes_and_one_takes_over_from_the_othe
     for _ in 0..2 {
         let revoked = first
             .wait_for(|push| match push {
-                laneway::broker::outbox::Push::Frame(BrokerFrame::LaneRevoked(revoked)) => Ok(revoked),
+                laneway::broker::outbox::Push::Frame(frame) => match *frame {
+                    BrokerFrame::LaneRevoked(revoked) => Ok(revoked),
+                    other => Err(laneway::broker::outbox::Push::Frame(Box::new(other))),
+                },
                 other => Err(other),
             })
             .await;

@@ -87,7 +87,10 @@ impl TestMember {
 
     pub async fn granted(&mut self) -> LaneGranted {
         self.wait_for(|push| match push {
-            Push::Frame(BrokerFrame::LaneGranted(granted)) => Ok(granted),
+            Push::Frame(frame) => match *frame {
+                BrokerFrame::LaneGranted(granted) => Ok(granted),
+                other => Err(Push::Frame(Box::new(other))),
+            },
             other => Err(other),
         })
         .await
@@ -95,7 +98,7 @@ impl TestMember {
 
     pub async fn frame(&mut self) -> BrokerFrame {
         self.wait_for(|push| match push {
-            Push::Frame(frame) => Ok(frame),
+            Push::Frame(frame) => Ok(*frame),
             other => Err(other),
         })
         .await
@@ -145,8 +148,11 @@ impl TestMember {
     /// Waits for the answer to a request.
     pub async fn confirmed(&mut self, id: u64) -> i64 {
         self.wait_for(|push| match push {
-            Push::Frame(BrokerFrame::Acked(acked)) if acked.id == id => Ok(acked.committed_offset),
-            Push::Frame(BrokerFrame::Error(error)) if error.id == Some(id) => panic!("{error:?}"),
+            Push::Frame(frame) => match *frame {
+                BrokerFrame::Acked(acked) if acked.id == id => Ok(acked.committed_offset),
+                BrokerFrame::Error(error) if error.id == Some(id) => panic!("{error:?}"),
+                other => Err(Push::Frame(Box::new(other))),
+            },
             other => Err(other),
         })
         .await
