@@ -29,7 +29,7 @@ async fn two(settings: WantedSettings, messages: Vec<NewMessage>) -> Two {
     }
     let join = async |server: &Server| {
         let mut consumer = Socket::connect(&server.address, Subprotocol::Json).await;
-        let wish = Subscribe { settings: Some(settings.clone()), ..subscribe("billing", "orders") };
+        let wish = Subscribe { settings: Some(settings), ..subscribe("billing", "orders") };
         consumer.subscribe_with(wish).await.unwrap();
         consumer
     };
