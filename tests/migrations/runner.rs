@@ -133,7 +133,7 @@ async fn a_database_that_a_newer_laneway_has_migrated_is_refused_and_nothing_cha
 #[tokio::test]
 async fn a_database_several_versions_ahead_is_named_by_its_newest() {
     let database = TestDatabase::new().await;
-    let newest = known().len() as i32;
+    let newest = known().last().copied().unwrap();
     let mut migrations = MIGRATIONS.to_vec();
     for step in 1..=3 {
         migrations.push(Migration { version: newest + step, name: "0099_later", sql: "SELECT 1" });
