@@ -78,8 +78,10 @@ impl Verify {
 }
 
 fn violated(report: &Report) -> String {
-    let numbers: Vec<String> = report.violations.keys().map(usize::to_string).collect();
-    format!("violated with seed {}: promise {}", report.seed, numbers.join(", "))
+    let numbers = report.violations.keys().map(|number| format!("promise {number}"));
+    let names = report.queue_violations.keys().map(|name| (*name).to_owned());
+    let all: Vec<String> = numbers.chain(names).collect();
+    format!("violated with seed {}: {}", report.seed, all.join(", "))
 }
 
 fn print(report: &Report) {
@@ -107,6 +109,13 @@ fn print(report: &Report) {
         [judged.number.to_string(), judged.promise.to_owned(), judged.verdict.name().to_owned()]
     };
     print_table(["#", "PROMISE", "VERDICT"], report.judged.iter().map(row));
+    println!();
+    let queues = report.queues.iter().map(|(name, verdict)| [(*name).to_owned(), (*verdict).to_owned()]);
+    print_table(["QUEUES", "VERDICT"], queues);
+    for (name, violations) in &report.queue_violations {
+        println!("\n{name}: violated:");
+        violations.iter().for_each(|violation| println!("  {violation}"));
+    }
     for (number, violations) in &report.violations {
         println!("\npromise {number} is violated:");
         violations.iter().for_each(|violation| println!("  {violation}"));

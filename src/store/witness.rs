@@ -13,6 +13,9 @@ query!(WITNESS_MESSAGES = "witness_messages"[TEXT]);
 query!(WITNESS_COMMITS = "witness_commits"[TEXT]);
 query!(WITNESS_UNMANNED = "witness_unmanned"[TEXT]);
 query!(WITNESS_LAG = "witness_lag"[TEXT]);
+query!(WITNESS_LATER = "witness_later"[TEXT]);
+query!(WITNESS_WAITING = "witness_waiting"[TEXT]);
+query!(WITNESS_DEPTH = "witness_depth"[TEXT]);
 query!(WITNESS_HOLDERS = "witness_holders"[TEXT]);
 query!(WITNESS_DEAD_LETTERS = "witness_dead_letters"[TEXT]);
 query!(WITNESS_TERMINATE = "witness_terminate"[TEXT]);
@@ -24,6 +27,16 @@ pub struct WitnessedMessage {
     pub offset: i64,
     pub payload: Vec<u8>,
     pub trace_id: Uuid,
+}
+
+/// A message as it is stored, and since when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WitnessedLater {
+    pub partition: u32,
+    pub offset: i64,
+    pub payload: Vec<u8>,
+    /// In microseconds since 1970.
+    pub published_us: i64,
 }
 
 /// Something about a lane: how far it is, or what it has given up.
@@ -45,6 +58,30 @@ impl Store {
             trace_id: row.get(3),
         };
         Ok(rows.iter().map(message).collect())
+    }
+
+    /// Everything that a topic holds, and since when, in no order.
+    pub async fn witness_later(&self, topic: &str) -> Result<Vec<WitnessedLater>, Error> {
+        let rows = self.connection().await?.query(&WITNESS_LATER, &[&topic], Effect::None).await?;
+        let later = |row: &tokio_postgres::Row| WitnessedLater {
+            partition: row.get::<_, i32>(0) as u32,
+            offset: row.get(1),
+            payload: row.get(2),
+            published_us: row.get(3),
+        };
+        Ok(rows.iter().map(later).collect())
+    }
+
+    /// How many messages of a topic wait for their time.
+    pub async fn witness_waiting(&self, topic: &str) -> Result<i64, Error> {
+        let row = self.connection().await?.query_opt(&WITNESS_WAITING, &[&topic], Effect::None).await?;
+        Ok(row.map_or(0, |row| row.get("waiting")))
+    }
+
+    /// How far the slowest group of a topic is behind.
+    pub async fn witness_depth(&self, topic: &str) -> Result<i64, Error> {
+        let row = self.connection().await?.query_opt(&WITNESS_DEPTH, &[&topic], Effect::None).await?;
+        Ok(row.map_or(0, |row| row.get("messages")))
     }
 
     /// How far each lane of a topic has come.

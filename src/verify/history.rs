@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::later::Later;
 use super::settings::FaultKind;
 use super::value::Value;
 
@@ -61,6 +62,20 @@ pub enum Event {
     AckRefused { lane: LaneId, term: Term, ranges: Ranges, fenced: bool },
     /// A reader without a group has seen messages of a partition.
     Tailed { partition: u32, reader: usize, messages: Vec<Sight> },
+    /// A message that waits for its time was acknowledged.
+    Scheduled { later: Later },
+    /// A puller was given messages.
+    Popped { partition: u32, epoch: i64, offsets: Vec<i64> },
+    /// It is about to acknowledge all of them.
+    PopAsked { partition: u32, epoch: i64 },
+    /// That was confirmed.
+    PopAcked { partition: u32, epoch: i64, end: i64 },
+    /// It was refused: the pop is over (`fenced`), or something else.
+    PopRefused { partition: u32, epoch: i64, fenced: bool },
+    /// A publish to the topic with a limit was refused, because it is full.
+    Full,
+    /// That topic is deeper than it was seen before; and how deep it may be.
+    Depth { messages: i64, bound: i64 },
     /// A fault began. The number of the broker that it struck, if it was one.
     FaultBegan { kind: FaultKind, broker: Option<usize> },
     /// It is over.

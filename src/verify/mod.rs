@@ -8,6 +8,7 @@
 //! | `process`, `proxy` | one broker process; one wire that can be cut, delayed, truncated, swallowed |
 //! | `plan`, `faults` | when which fault falls (pure, by seed); how it is done |
 //! | `link`, `producer`, `consumer`, `steps`, `reader` | the load, frame by frame over the socket |
+//! | `later`, `puller`, `limited` | messages that wait, lanes that are pulled, a topic with a limit |
 //! | `scene` | who takes part, and what they share |
 //! | `value` | what is published: unique, and readable without memory |
 //! | `history` | what was seen, in the order in which it was seen |
@@ -23,12 +24,15 @@ pub mod checks;
 mod consumer;
 mod faults;
 pub mod history;
+pub mod later;
+mod limited;
 mod link;
 mod plan;
 mod probes;
 mod process;
 mod producer;
 mod proxy;
+mod puller;
 mod reader;
 pub mod report;
 mod run;

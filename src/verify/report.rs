@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::checks::{Counts, Evidence, Judged, Verdict, judge};
+use super::checks::{Counts, Evidence, Judged, Verdict, judge, queues};
 use super::history::{Event, History, LaneId};
 use super::settings::{FaultKind, TTL, VerifySettings};
 
@@ -49,6 +49,10 @@ pub struct Report {
     pub promises: BTreeMap<usize, &'static str>,
     /// What the scenes of single promises have measured.
     pub figures: BTreeMap<&'static str, String>,
+    /// What became of what queues add to the promises: schedules, pops, capacity.
+    pub queues: BTreeMap<&'static str, &'static str>,
+    /// What shows that one of these was violated.
+    pub queue_violations: BTreeMap<&'static str, Vec<String>>,
     /// What shows a violation, by number of the promise.
     pub violations: BTreeMap<usize, Vec<String>>,
     #[serde(skip)]
@@ -58,6 +62,7 @@ pub struct Report {
 impl Report {
     pub fn of(settings: &VerifySettings, evidence: Evidence<'_>) -> Self {
         let judged = judge(evidence);
+        let queues = queues::judge(evidence);
         let counts = Counts::of(evidence);
         let takeovers = takeovers(evidence.history);
         let mut faults: BTreeMap<&'static str, usize> =
@@ -83,21 +88,30 @@ impl Report {
             takeover_ms: Spread::of(takeovers.iter().map(|takeover| takeover.time).collect()),
             faults,
             promises: judged.iter().map(|judged| (judged.number, judged.verdict.name())).collect(),
+            queues: queues.iter().map(|(name, verdict)| (*name, verdict.name())).collect(),
+            queue_violations: queues.iter().filter_map(queue_violation).collect(),
             figures: evidence.probes.figures.clone(),
             violations: judged.iter().filter_map(violation).collect(),
             judged,
         }
     }
 
-    /// Whether every promise that was tried was held.
+    /// Whether every promise that was tried was held, and what queues add to them.
     pub fn is_clean(&self) -> bool {
-        self.violations.is_empty()
+        self.violations.is_empty() && self.queue_violations.is_empty()
     }
 }
 
 fn violation(judged: &Judged) -> Option<(usize, Vec<String>)> {
     match &judged.verdict {
         Verdict::Violated(violations) => Some((judged.number, violations.clone())),
+        Verdict::Held | Verdict::NotTried => None,
+    }
+}
+
+fn queue_violation((name, verdict): (&&'static str, &Verdict)) -> Option<(&'static str, Vec<String>)> {
+    match verdict {
+        Verdict::Violated(violations) => Some((*name, violations.clone())),
         Verdict::Held | Verdict::NotTried => None,
     }
 }

@@ -12,20 +12,27 @@ use super::checks::Evidence;
 use super::consumer::Consumer;
 use super::faults::Faults;
 use super::history::{Event, Recorder};
+use super::later::publish_later;
+use super::limited;
 use super::plan::plan;
 use super::probes::{Probes, publish_rate};
 use super::process::Clock;
 use super::producer::Producer;
+use super::puller::Puller;
 use super::reader::Reader;
 use super::report::Report;
 use super::scene::{Findings, Order, Scene, Style};
-use super::settings::{GROUPS, TOPIC, VerifySettings};
+use super::settings::{GROUPS, LATER, TOPIC, VerifySettings};
 use super::stage::Stage;
 use super::truth::Truth;
 use super::watcher::watch;
 
 /// Producers of a run.
 const PRODUCERS: u32 = 3;
+/// Pullers of a run.
+const PULLERS: u64 = 3;
+/// Producers that push against a limit.
+const PUSHERS: u64 = 2;
 /// How long everything may take to settle and drain once all is healed.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two looks whether it has drained.
@@ -130,6 +137,18 @@ impl Load {
             let producer = Producer::new(number, seed, brokers.clone(), recorder.clone(), enough.clone());
             producers.spawn(producer.run());
         }
+        producers.spawn(publish_later(brokers.clone(), recorder.clone(), seed ^ 0x4000, enough.clone()));
+        for number in 0..PUSHERS {
+            let seed = seed ^ (0x5000 + number);
+            producers.spawn(limited::push(brokers.clone(), recorder.clone(), seed, enough.clone()));
+        }
+        for number in 0..PULLERS {
+            consumers.spawn(Puller::new(seed ^ (0x6000 + number), scene.clone()).run());
+        }
+        consumers.spawn(limited::pull(scene.clone(), seed ^ 0x7000));
+        let watching =
+            limited::watch_depth(stage.store.clone(), recorder.clone(), brokers.len(), scene.stop.clone());
+        consumers.spawn(watching);
         let members = |group| Style::of_group(group).iter().map(move |style| (group, *style));
         for (group, style) in (0..GROUPS.len()).flat_map(members) {
             let (sender, receiver) = mpsc::channel(1);
@@ -176,8 +195,13 @@ impl Load {
 
 /// Whether every lane has committed everything. Cheap questions only: this is asked often.
 async fn is_drained(stage: &Stage) -> Result<bool, VerifyError> {
-    let (lanes, behind) = stage.store.witness_lag(TOPIC).await?;
-    Ok(lanes > 0 && behind == 0)
+    for topic in [TOPIC, LATER] {
+        let (lanes, behind) = stage.store.witness_lag(topic).await?;
+        if lanes == 0 || behind > 0 {
+            return Ok(false);
+        }
+    }
+    Ok(stage.store.witness_waiting(LATER).await? == 0)
 }
 
 /// Tells about the run while something goes on.

@@ -25,6 +25,17 @@ pub const RESULTS: &str = "verify-results";
 /// Its partitions.
 pub const RESULT_PARTITIONS: u32 = 4;
 
+/// The topic of messages that wait for their time, and that are pulled.
+pub const LATER: &str = "verify-later";
+/// Its partitions.
+pub const LATER_PARTITIONS: u32 = 4;
+/// The group that is pulled from, there and in [`LIMITED`].
+pub const PULLERS: &str = "pullers";
+/// A topic with a limit.
+pub const LIMITED: &str = "verify-limited";
+/// Its limit: messages of backlog.
+pub const LIMIT: u64 = 1_000;
+
 /// What a run is asked for.
 #[derive(Debug, Clone)]
 pub struct VerifySettings {

@@ -11,7 +11,9 @@ use tokio::sync::Mutex;
 use super::VerifyError;
 use super::process::{BrokerProcess, Clock};
 use super::proxy::{Proxy, Target};
-use super::settings::{PARTITIONS, RESULT_PARTITIONS, RESULTS, TOPIC, VerifySettings};
+use super::settings::{
+    LATER, LATER_PARTITIONS, LIMIT, LIMITED, PARTITIONS, RESULT_PARTITIONS, RESULTS, TOPIC, VerifySettings,
+};
 use crate::postgres::{Cluster, Settings, StopMode};
 use crate::store::{DatabaseSettings, Store};
 
@@ -82,8 +84,10 @@ impl Stage {
 
     async fn make_topics(&self) -> Result<(), VerifyError> {
         let failed = |error: laneway_client::admin::AdminError| VerifyError::Topic(error.to_string());
-        for (name, partitions) in [(TOPIC, PARTITIONS), (RESULTS, RESULT_PARTITIONS)] {
-            let topic = CreateTopic::new(name, partitions);
+        let plain = [(TOPIC, PARTITIONS), (RESULTS, RESULT_PARTITIONS), (LATER, LATER_PARTITIONS)];
+        let plain = plain.map(|(name, partitions)| CreateTopic::new(name, partitions));
+        let limited = CreateTopic { max_backlog_messages: Some(LIMIT), ..CreateTopic::new(LIMITED, 2) };
+        for topic in plain.into_iter().chain([limited]) {
             self.admin(0).map_err(failed)?.create_topic(&topic).await.map_err(failed)?;
         }
         Ok(())

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::VerifyError;
 use super::history::{LaneId, Ranges};
-use super::settings::{GROUPS, RESULTS, TOPIC};
+use super::later::Later;
+use super::settings::{GROUPS, LATER, RESULTS, TOPIC};
 use super::steps::parse_result;
 use super::value::Value;
 use crate::store::Store;
-use crate::store::witness::WitnessedLane;
+use crate::store::witness::{WitnessedLane, WitnessedLater};
 
 /// A message as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +30,24 @@ pub struct Truth {
     pub results: Vec<(u32, Ranges)>,
     /// Messages that a group has given up.
     pub dead: Vec<(LaneId, i64)>,
+    /// Messages that have waited for their time.
+    pub later: Vec<Appended>,
+    /// How many still wait.
+    pub waiting: i64,
+    /// How far the pulled lane of each partition has come.
+    pub pulled: HashMap<u32, i64>,
+    /// What its group has given up.
+    pub pulled_dead: Vec<(u32, i64)>,
+}
+
+/// A message that has waited for its time, as it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    pub partition: u32,
+    pub offset: i64,
+    /// `None`: its payload is not what anybody has published.
+    pub later: Option<Later>,
+    pub published_us: i64,
 }
 
 impl Truth {
@@ -59,7 +78,24 @@ impl Truth {
                 truth.dead.push((lane, found.offset));
             }
         }
+        truth.read_later(store).await?;
         Ok(truth)
+    }
+
+    async fn read_later(&mut self, store: &Store) -> Result<(), VerifyError> {
+        let appended = |found: WitnessedLater| Appended {
+            partition: found.partition,
+            offset: found.offset,
+            later: Later::parse(&found.payload),
+            published_us: found.published_us,
+        };
+        self.later = store.witness_later(LATER).await?.into_iter().map(appended).collect();
+        self.waiting = store.witness_waiting(LATER).await?;
+        let commits = store.witness_commits(LATER).await?;
+        self.pulled = commits.into_iter().map(|lane| (lane.partition, lane.offset)).collect();
+        let dead = store.witness_dead_letters(LATER).await?;
+        self.pulled_dead = dead.into_iter().map(|(lane, _, _)| (lane.partition, lane.offset)).collect();
+        Ok(())
     }
 }
 

@@ -5,10 +5,12 @@
 //! |---|---|
 //! | `storage` | what is stored: 1–4, 7–9, 18, 19 |
 //! | `lanes` | who holds what, and what counts: 10–14, 16 |
+//! | `queues` | what queues add: schedules, pops, capacity |
 //! | `scenes` | what probes have tried in scenes of their own: 2, 5, 6, 15, 17, 20–25 |
 
 mod lanes;
 mod offsets;
+pub mod queues;
 mod scenes;
 mod storage;
 
