@@ -41,7 +41,7 @@ pub struct Compare {
     #[arg(long, value_delimiter = ',', default_value = "publish,e2e,fanout,singles,latency")]
     pub work: Vec<Work>,
     /// Messages per second that are offered where latency is measured.
-    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 2_400, value_parser = clap::value_parser!(u32).range(1..))]
     pub rate: u32,
     /// Connections over which the 64 single producers of a peer publish. Laneway's have one each.
     #[arg(long, default_value_t = SINGLES as u32, value_parser = clap::value_parser!(u32).range(1..))]

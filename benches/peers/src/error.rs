@@ -36,6 +36,8 @@ pub enum Error {
     Write { path: PathBuf, source: std::io::Error },
     #[error("{failures} points could not be measured: see above; the file has the others")]
     Points { failures: usize },
+    #[error("{failures} measurements failed: see above; the table has the others")]
+    Measurements { failures: usize },
     #[error("interrupted: everything that was started has been ended")]
     Interrupted,
 }

@@ -21,6 +21,8 @@ struct Document {
     p50_us: Option<f64>,
     p99_us: Option<f64>,
     p999_us: Option<f64>,
+    /// Messages that were due and came too late to be waited for, where messages are timed.
+    missing: Option<u64>,
 }
 
 /// Measures one window of a work.
@@ -55,9 +57,9 @@ fn arguments(work: Work, rate: u32, seconds: u32) -> Vec<String> {
 
 fn sample(text: &str, command: String) -> Result<Sample, Error> {
     let document: Document = parsed(text)?;
-    let Document { rate, p50_us, p99_us, p999_us } = document;
+    let Document { rate, p50_us, p99_us, p999_us, missing } = document;
     let rate = rate.ok_or(Error::LanewayRate { command })?;
-    Ok(Sample { rate, p50_us, p99_us, p999_us, missing: 0 })
+    Ok(Sample { rate, p50_us, p99_us, p999_us, missing: missing.unwrap_or(0) })
 }
 
 #[cfg(test)]
@@ -67,11 +69,11 @@ mod tests {
     #[test]
     fn the_document_of_a_benchmark_is_understood() {
         let text = r#"{"limit": 100362.1, "rate": 5000.5, "ratio": null, "p50_us": 900, "p99_us": 2100.0,
-            "p999_us": null, "commits_per_message": null, "rss_mb": 61.5, "environment": {"cores": 2}}"#;
+            "p999_us": null, "missing": 3, "commits_per_message": null, "rss_mb": 61.5, "environment": {"cores": 2}}"#;
         let sample = sample(text, String::new()).unwrap();
         assert_eq!(
-            (sample.rate, sample.p50_us, sample.p99_us, sample.p999_us),
-            (5000.5, Some(900.0), Some(2100.0), None)
+            (sample.rate, sample.p50_us, sample.p99_us, sample.p999_us, sample.missing),
+            (5000.5, Some(900.0), Some(2100.0), None, 3)
         );
     }
 

@@ -21,6 +21,16 @@ pub struct Comparison {
     /// Messages per second that were offered where latency was measured.
     pub offered: u32,
     pub results: Vec<Row>,
+    pub failures: Vec<FailedRound>,
+}
+
+/// A system that could not be measured in a round.
+#[derive(Debug, Serialize)]
+pub struct FailedRound {
+    pub work: Work,
+    pub system: System,
+    pub round: u32,
+    pub error: String,
 }
 
 /// `sweep`.
@@ -97,15 +107,25 @@ pub struct Row {
 }
 
 impl Row {
-    /// `None`: it was not measured. `laneway` has the samples of the same rounds.
-    pub fn of(work: Work, system: System, samples: &[Sample], laneway: &[Sample]) -> Option<Self> {
-        let all = |value: fn(&Sample) -> Option<f64>| Figures::of(samples.iter().filter_map(value).collect());
+    /// `None`: it was not measured. `laneway` has the samples of the same rounds; a round in which one of the two failed has no ratio.
+    pub fn of(
+        work: Work,
+        system: System,
+        samples: &[Option<Sample>],
+        laneway: &[Option<Sample>],
+    ) -> Option<Self> {
+        let all = |value: fn(&Sample) -> Option<f64>| {
+            Figures::of(samples.iter().flatten().filter_map(value).collect())
+        };
         let compared: fn(&Sample) -> Option<f64> = match work {
             Work::Latency => |sample| sample.p99_us,
             Work::Publish | Work::E2e | Work::Fanout | Work::Singles => |sample| Some(sample.rate),
         };
-        let values = |samples: &[Sample]| samples.iter().filter_map(compared).collect::<Vec<f64>>();
-        let ratio = Figures::ratio(&values(laneway), &values(samples));
+        let pairs = laneway.iter().zip(samples).filter_map(|(ours, theirs)| {
+            Some((ours.as_ref().and_then(compared)?, theirs.as_ref().and_then(compared)?))
+        });
+        let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.unzip();
+        let ratio = Figures::ratio(&ours, &theirs);
         Some(Self {
             work,
             system,
@@ -113,7 +133,7 @@ impl Row {
             p50_us: all(|sample| sample.p50_us),
             p99_us: all(|sample| sample.p99_us),
             p999_us: all(|sample| sample.p999_us),
-            missing: samples.iter().map(|sample| sample.missing).sum(),
+            missing: samples.iter().flatten().map(|sample| sample.missing).sum(),
             laneway: ratio.filter(|_| system != System::Laneway),
         })
     }
@@ -135,7 +155,7 @@ mod tests {
 
     #[test]
     fn laneway_is_compared_by_rate_and_where_it_matters_by_latency() {
-        let (ours, theirs) = ([sample(50.0, Some(300.0))], [sample(100.0, Some(100.0))]);
+        let (ours, theirs) = ([Some(sample(50.0, Some(300.0)))], [Some(sample(100.0, Some(100.0)))]);
         let row = |work| Row::of(work, System::NatsAlways, &theirs, &ours).unwrap();
         assert_eq!(row(Work::E2e).laneway.unwrap().median, 0.5);
         assert_eq!(row(Work::Latency).laneway.unwrap().median, 3.0);
@@ -145,6 +165,15 @@ mod tests {
             "not to itself"
         );
         assert!(Row::of(Work::E2e, System::NatsAlways, &[], &ours).is_none());
+    }
+
+    #[test]
+    fn a_round_that_failed_shifts_no_other() {
+        let rates = |rates: [Option<f64>; 3]| rates.map(|rate| rate.map(|rate| sample(rate, None)));
+        let ours = rates([Some(10.0), None, Some(90.0)]);
+        let theirs = rates([None, Some(20.0), Some(30.0)]);
+        let row = Row::of(Work::E2e, System::NatsAlways, &theirs, &ours).unwrap();
+        assert_eq!((row.laneway.unwrap().rounds, row.rate.rounds), (vec![3.0], vec![20.0, 30.0]));
     }
 
     #[test]

@@ -38,7 +38,12 @@ fn head(comparison: &Comparison) -> String {
 }
 
 fn foot(comparison: &Comparison) -> String {
-    format!(
+    let mut text = String::new();
+    for failed in &comparison.failures {
+        let (work, system) = (failed.work.name(), failed.system.name());
+        text += &format!("Failed: {work} on {system}, round {}: {}\n", failed.round, failed.error);
+    }
+    text + &format!(
         "Rates are messages (fanout: deliveries) per second; latency is p50 / p99 at {}/s offered.\n\
          Laneway to it: median of the ratios of the rounds, of rates (more is better for Laneway), for latency of p99s\n\
          (less is better for Laneway).",
@@ -115,7 +120,7 @@ fn time(us: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Environment, Program};
+    use crate::report::{Environment, FailedRound, Program};
     use crate::system::System;
 
     fn sample(rate: f64, p99_us: Option<f64>) -> Sample {
@@ -134,12 +139,14 @@ mod tests {
         let theirs = [sample(100_000.0, None), sample(120_000.0, None), sample(110_000.0, None)];
         let ours = [sample(50_000.0, None), sample(60_000.0, None), sample(66_000.0, None)];
         let system = System::RedisAlways;
-        let row = Row::of(Work::Publish, system, &theirs, &ours).unwrap();
-        let timed = Row::of(Work::Latency, system, &[sample(5_000.0, Some(800.0))], &[]).unwrap();
+        let row = Row::of(Work::Publish, system, &theirs.map(Some), &ours.map(Some)).unwrap();
+        let timed = Row::of(Work::Latency, system, &[Some(sample(5_000.0, Some(800.0)))], &[]).unwrap();
         let program = Program { system, version: "7.0.15".to_owned(), durability: "fsync first" };
         let environment = Environment { cores: 2, programs: vec![program] };
         let results = vec![row, timed];
-        let text = of(&Comparison { environment, rounds: 3, seconds: 8, offered: 5_000, results });
+        let failed = FailedRound { work: Work::E2e, system, round: 2, error: "gone".to_owned() };
+        let failures = vec![failed];
+        let text = of(&Comparison { environment, rounds: 3, seconds: 8, offered: 5_000, results, failures });
         let line =
             |work: &str| text.lines().find(|line| line.starts_with(&format!("| {work}"))).unwrap().to_owned();
         let publish: Vec<String> = line("publish").split('|').map(|cell| cell.trim().to_owned()).collect();
@@ -148,5 +155,6 @@ mod tests {
         assert_eq!(publish[1..7], expected);
         assert!(line("latency").contains("400 µs / 800 µs"), "{text}");
         assert!(text.contains("redis-always: 7.0.15"), "{text}");
+        assert!(text.contains("e2e on redis-always, round 2: gone"), "{text}");
     }
 }
