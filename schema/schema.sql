@@ -30,7 +30,10 @@ CREATE TABLE laneway.topic (
     max_stored_bytes        bigint CHECK (max_stored_bytes > 0),
     retention_completed_ms  bigint CHECK (retention_completed_ms >= 0),
     group_expiry_ms         bigint CHECK (group_expiry_ms > 0),
-    paused_at               timestamptz
+    paused_at               timestamptz,
+    encryption              text COLLATE "C" NOT NULL DEFAULT 'none' CHECK (encryption IN ('none', 'aes_256_gcm')),
+    labels                  jsonb NOT NULL DEFAULT '{}',
+    changed_at              timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE UNIQUE INDEX topic_name ON laneway.topic (name) WHERE deleted_at IS NULL;
 COMMENT ON TABLE laneway.topic IS 'A named stream of messages, split into partitions.';
@@ -44,9 +47,13 @@ COMMENT ON COLUMN laneway.topic.max_stored_bytes IS 'Publishes are refused while
 COMMENT ON COLUMN laneway.topic.retention_completed_ms IS 'Segments are dropped this long after every group has committed past them; null keeps them.';
 COMMENT ON COLUMN laneway.topic.group_expiry_ms IS 'A group that nobody has used for so long is deleted; null keeps it.';
 COMMENT ON COLUMN laneway.topic.paused_at IS 'Takes no messages and delivers none until it is resumed; null: it runs.';
+COMMENT ON COLUMN laneway.topic.labels IS 'Words by name, such as namespace and task.';
+COMMENT ON COLUMN laneway.topic.changed_at IS 'When it was made, labelled or deleted: brokers that serve selections read what is new.';
+CREATE INDEX topic_changed_at ON laneway.topic (changed_at);
+COMMENT ON COLUMN laneway.topic.encryption IS 'How the payloads of new messages are sealed; stored ones say themselves how they were.';
 
 -- Invariant: a flush locks this row and never updates it. Only retention moves its start, once per dropped segment, and an
--- operator who purges or pauses, so that a foreign snapshot cannot pile up versions of it.
+-- operator who purges, pauses or encrypts, so that a foreign snapshot cannot pile up versions of it.
 CREATE TABLE laneway.partition (
     partition_id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     topic_id           bigint NOT NULL REFERENCES laneway.topic,
@@ -55,12 +62,43 @@ CREATE TABLE laneway.partition (
     start_bytes_total  bigint NOT NULL DEFAULT 0 CHECK (start_bytes_total >= 0),
     deleted_at         timestamptz,
     paused_at          timestamptz,
+    encrypted_at       timestamptz,
     UNIQUE (topic_id, number)
 ) WITH (fillfactor = 50, vacuum_truncate = off);
 COMMENT ON TABLE laneway.partition IS 'An ordered part of a topic: the unit of order and of locking.';
 COMMENT ON COLUMN laneway.partition.deleted_at IS 'Takes no more messages: set under its lock when its topic is deleted.';
 COMMENT ON COLUMN laneway.partition.paused_at IS 'Takes no messages: set under its lock when its topic is paused.';
+COMMENT ON COLUMN laneway.partition.encrypted_at IS 'Takes no new message that is not sealed: set under its lock when its topic is encrypted.';
 COMMENT ON COLUMN laneway.partition.start_bytes_total IS 'Bytes of the messages below start_offset: what retention has dropped.';
+
+-- What payloads of encrypted topics are sealed with -----------------------------------------------------------------------
+-- Invariant: rows are locked by whoever writes what they have sealed, until commit; a closed one is never opened again.
+
+CREATE TABLE laneway.data_key (
+    data_key_id       uuid PRIMARY KEY,
+    topic_id          bigint NOT NULL,
+    partition_id      bigint NOT NULL REFERENCES laneway.partition ON DELETE CASCADE,
+    place             text COLLATE "C" NOT NULL CHECK (place IN ('message', 'copy')),
+    broker_id         uuid,
+    ring_key          text COLLATE "C" NOT NULL,
+    ring_fingerprint  bytea NOT NULL CHECK (octet_length(ring_fingerprint) = 8),
+    salt              bytea NOT NULL CHECK (octet_length(salt) = 32),
+    segment_end       bigint,
+    created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    closed_at         timestamptz,
+    end_offset        bigint,
+    moved_offset      bigint NOT NULL DEFAULT 0
+);
+CREATE INDEX data_key_partition_id ON laneway.data_key (partition_id);
+CREATE INDEX data_key_open ON laneway.data_key (broker_id) WHERE closed_at IS NULL;
+COMMENT ON TABLE laneway.data_key IS 'A key that has sealed payloads of one partition: what it is derived from, beside the secret of the key ring.';
+COMMENT ON COLUMN laneway.data_key.place IS 'message: among the messages, or waiting to get there. copy: aside, such as a dead letter.';
+COMMENT ON COLUMN laneway.data_key.broker_id IS 'The life of a broker that seals with it; null: it was made for one transaction.';
+COMMENT ON COLUMN laneway.data_key.ring_key IS 'What the key of the ring was called; ring_fingerprint says which it is.';
+COMMENT ON COLUMN laneway.data_key.segment_end IS 'Where the segment ends that was written when it was made; from there on its broker makes another one.';
+COMMENT ON COLUMN laneway.data_key.closed_at IS 'Nothing is written any more that it has sealed.';
+COMMENT ON COLUMN laneway.data_key.end_offset IS 'Once closed: no message that was published under it stands at or after this offset.';
+COMMENT ON COLUMN laneway.data_key.moved_offset IS 'No message that waited for its time and was sealed with it stands at or after this offset.';
 
 -- Messages, the catalogue of the segments that hold them, and the heads that number them ---------------------------------
 
@@ -80,11 +118,13 @@ CREATE TABLE laneway.message (
     content_type        text COLLATE "C",
     payload             bytea NOT NULL,
     producer            text COLLATE "C",
-    ttl_ms              bigint
+    ttl_ms              bigint,
+    data_key_id         uuid
 ) PARTITION BY LIST (partition_id);
 COMMENT ON COLUMN laneway.message.headers IS 'A JSON object of strings, kept as its text.';
 COMMENT ON COLUMN laneway.message.producer IS 'The authenticated subject; null until there is authentication.';
 COMMENT ON COLUMN laneway.message.ttl_ms IS 'How long after its publish it is worth delivering; null: for ever.';
+COMMENT ON COLUMN laneway.message.data_key_id IS 'What has sealed the payload; null: it is as it was published.';
 
 CREATE TYPE laneway.segment_state AS ENUM ('attached', 'retired', 'detached');
 
@@ -134,7 +174,6 @@ CREATE TABLE laneway.producer_run (
     PRIMARY KEY (partition_id, producer_id, last_sequence)
 ) WITH (vacuum_truncate = off);
 COMMENT ON TABLE laneway.producer_run IS 'A run of messages of one producer, numbered without a gap and stored without a gap.';
-CREATE INDEX producer_run_published_at ON laneway.producer_run (published_at);
 
 CREATE TABLE laneway.transaction_seen (
     partition_id    bigint NOT NULL,
@@ -196,7 +235,7 @@ COMMENT ON COLUMN laneway.session.resume_hash IS 'SHA-256 of the token that lets
 COMMENT ON COLUMN laneway.session.away_until_at IS 'Its connection is lost, and its client may come back until then: it keeps its lanes and gets no others.';
 CREATE INDEX session_broker_id ON laneway.session (broker_id);
 
-CREATE TYPE laneway.failure_policy AS ENUM ('dead_letter', 'block', 'skip');
+CREATE TYPE laneway.failure_policy AS ENUM ('dead_letter', 'block', 'skip', 'park');
 CREATE TYPE laneway.group_capacity AS ENUM ('counted', 'excluded');
 
 CREATE TABLE laneway.consumer_group (
@@ -220,6 +259,7 @@ CREATE TABLE laneway.consumer_group (
     window_max_ms    bigint NOT NULL DEFAULT 0 CHECK (window_max_ms >= 0),
     max_age_ms       bigint NOT NULL DEFAULT 0 CHECK (max_age_ms >= 0),
     on_expiry        text COLLATE "C" NOT NULL DEFAULT 'evict' CHECK (on_expiry IN ('evict', 'dead_letter')),
+    ordering         text COLLATE "C" NOT NULL DEFAULT 'partition' CHECK (ordering IN ('partition', 'key')),
     UNIQUE (topic_id, name)
 );
 COMMENT ON TABLE laneway.consumer_group IS 'Consumers that share one set of committed offsets on a topic.';
@@ -233,6 +273,7 @@ COMMENT ON COLUMN laneway.consumer_group.window_ms IS 'A partition is delivered 
 COMMENT ON COLUMN laneway.consumer_group.window_max_ms IS 'No message waits longer for that; 0: ten times window_ms.';
 COMMENT ON COLUMN laneway.consumer_group.max_age_ms IS 'Older messages are not delivered; 0: whatever their age.';
 COMMENT ON COLUMN laneway.consumer_group.on_expiry IS 'What becomes of messages that are too old for the group or for themselves.';
+COMMENT ON COLUMN laneway.consumer_group.ordering IS 'What keeps its order: all messages of a partition, or those of each key.';
 
 CREATE TABLE laneway.member (
     group_id    bigint NOT NULL REFERENCES laneway.consumer_group ON DELETE CASCADE,
@@ -244,6 +285,17 @@ CREATE TABLE laneway.member (
 COMMENT ON TABLE laneway.member IS 'A session that takes part in a group.';
 COMMENT ON COLUMN laneway.member.terms IS 'What it subscribed with (number, credit, batch limits) as JSON: a broker that it resumes on needs it.';
 CREATE INDEX member_session_id ON laneway.member (session_id);
+
+CREATE TABLE laneway.selection (
+    session_id  uuid NOT NULL REFERENCES laneway.session ON DELETE CASCADE,
+    number      bigint NOT NULL,
+    terms       text NOT NULL,
+    begun_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (session_id, number)
+);
+COMMENT ON TABLE laneway.selection IS 'A subscription of a session that selects its topics.';
+COMMENT ON COLUMN laneway.selection.terms IS 'What it selects and subscribes with as JSON: a broker that it resumes on needs it.';
+COMMENT ON COLUMN laneway.selection.begun_at IS 'Topics that changed later begin at their first message.';
 
 -- Invariant: locked by every effect of its holder, updated only when it changes hands. The lock, with the epoch in the
 -- WHERE, is the fence. Lock order: group, then lanes, then partitions, each by id.
@@ -325,10 +377,64 @@ CREATE TABLE laneway.dead_letter (
     content_type        text COLLATE "C",
     payload             bytea NOT NULL,
     producer            text COLLATE "C",
+    data_key_id         uuid,
     UNIQUE (partition_id, "offset", group_name)
 );
 COMMENT ON TABLE laneway.dead_letter IS 'A message that a group has given up, whole, so that it outlives retention; written with the commit that moves past it.';
+COMMENT ON COLUMN laneway.dead_letter.data_key_id IS 'What has sealed the payload; null: it is as it was published.';
 CREATE INDEX dead_letter_topic_id ON laneway.dead_letter (topic_id, dead_letter_id);
+CREATE INDEX dead_letter_data_key_id ON laneway.dead_letter (data_key_id) WHERE data_key_id IS NOT NULL;
+
+-- Written by the holder of the lane under its fence, released by operators under the lock of the lane's row.
+CREATE TABLE laneway.parked_key (
+    parked_id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    group_id       bigint NOT NULL,
+    partition_id   bigint NOT NULL,
+    parked_offset  bigint NOT NULL CHECK (parked_offset >= 0),
+    key            bytea,
+    state          text COLLATE "C" NOT NULL CHECK (state IN ('parked', 'released')),
+    messages       bigint NOT NULL CHECK (messages >= 0),
+    parked_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    UNIQUE (group_id, partition_id, parked_offset),
+    FOREIGN KEY (group_id, partition_id) REFERENCES laneway.lane ON DELETE CASCADE
+);
+COMMENT ON TABLE laneway.parked_key IS 'A key of a lane whose messages are not delivered: one has failed for good, and the others stand behind it.';
+COMMENT ON COLUMN laneway.parked_key.parked_offset IS 'The message that parked it: its name within the lane, also if it has no key.';
+COMMENT ON COLUMN laneway.parked_key.state IS 'released: its messages are delivered again, in order; the row goes when none is left.';
+COMMENT ON COLUMN laneway.parked_key.messages IS 'How many rows of laneway.parked_message it has.';
+
+CREATE TABLE laneway.parked_message (
+    group_id            bigint NOT NULL,
+    partition_id        bigint NOT NULL,
+    "offset"            bigint NOT NULL CHECK ("offset" >= 0),
+    parked_offset       bigint NOT NULL,
+    attempts            integer NOT NULL CHECK (attempts >= 0),
+    reason              text COLLATE "C" NOT NULL,
+    retry_at            timestamptz,
+    parked_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    published_at        timestamptz NOT NULL,
+    trace_id            uuid NOT NULL,
+    cause_partition_id  bigint,
+    cause_offset        bigint,
+    key                 bytea,
+    transaction_id      text COLLATE "C",
+    headers             text COLLATE "C",
+    content_type        text COLLATE "C",
+    payload             bytea NOT NULL,
+    producer            text COLLATE "C",
+    data_key_id         uuid,
+    PRIMARY KEY (group_id, partition_id, "offset"),
+    FOREIGN KEY (group_id, partition_id, parked_offset)
+        REFERENCES laneway.parked_key (group_id, partition_id, parked_offset) ON DELETE CASCADE
+);
+COMMENT ON TABLE laneway.parked_message IS 'A message of a parked key, whole, so that the lane and retention move on; written with the commit that moves past it.';
+COMMENT ON COLUMN laneway.parked_message.attempts IS 'How often it has failed since it was released, or before it was parked; 0: it only stands behind another.';
+COMMENT ON COLUMN laneway.parked_message.retry_at IS 'Not delivered again before, once it is released; null: at once.';
+COMMENT ON COLUMN laneway.parked_message.data_key_id IS 'What has sealed the payload; null: it is as it was published.';
+CREATE INDEX parked_message_line ON laneway.parked_message (group_id, partition_id, parked_offset, "offset");
+CREATE INDEX parked_message_failed ON laneway.parked_message (group_id, partition_id, parked_offset, attempts DESC, "offset")
+    WHERE attempts > 0;
+CREATE INDEX parked_message_data_key_id ON laneway.parked_message (data_key_id) WHERE data_key_id IS NOT NULL;
 
 -- Steps of pipelines -----------------------------------------------------------------------------------------------------
 -- Why acks of steps are rows beside the commits of their lane: docs/adr/0005-steps.md.
@@ -379,7 +485,7 @@ CREATE TABLE laneway.failure (
     partition_id  bigint NOT NULL,
     "offset"      bigint NOT NULL CHECK ("offset" >= 0),
     attempt       integer NOT NULL CHECK (attempt >= 0),
-    outcome       text COLLATE "C" NOT NULL CHECK (outcome IN ('retry', 'dead_letter', 'skip', 'evicted')),
+    outcome       text COLLATE "C" NOT NULL CHECK (outcome IN ('retry', 'dead_letter', 'skip', 'evicted', 'park', 'drop')),
     reason        text COLLATE "C" NOT NULL,
     delivered_at  timestamptz,
     failed_at     timestamptz NOT NULL,
@@ -387,7 +493,7 @@ CREATE TABLE laneway.failure (
     CONSTRAINT failure_range_check CHECK (end_offset > "offset")
 ) WITH (vacuum_truncate = off);
 COMMENT ON TABLE laneway.failure IS 'An attempt at a message that has failed, and what followed: it comes again, or the group has given it up.';
-COMMENT ON COLUMN laneway.failure.end_offset IS 'All messages up to here, not included, have expired together; null: one attempt at one message.';
+COMMENT ON COLUMN laneway.failure.end_offset IS 'All messages up to here, not included, have expired or were parked together; null: one attempt at one message.';
 CREATE INDEX failure_place ON laneway.failure (group_id, partition_id, "offset", attempt);
 CREATE INDEX failure_range ON laneway.failure (group_id, partition_id, "offset") WHERE end_offset IS NOT NULL;
 
@@ -422,13 +528,17 @@ CREATE TABLE laneway.schedule (
     payload             bytea NOT NULL,
     producer            text COLLATE "C",
     links               uuid[] NOT NULL DEFAULT '{}',
-    ttl_ms              bigint
+    ttl_ms              bigint,
+    data_key_id         uuid
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02);
 COMMENT ON TABLE laneway.schedule IS 'A message that waits for its time: appended to its partition when it is due, and gone from here with that.';
 COMMENT ON COLUMN laneway.schedule.due_at IS 'When it is appended, on the database clock; never before it was scheduled.';
 COMMENT ON COLUMN laneway.schedule.ttl_ms IS 'How long after it was appended it is worth delivering; null: for ever.';
+COMMENT ON COLUMN laneway.schedule.data_key_id IS 'What has sealed the payload; null: it is as it was published.';
 CREATE INDEX schedule_due_at ON laneway.schedule (due_at, schedule_id);
+CREATE INDEX schedule_partition_id ON laneway.schedule (partition_id, due_at, schedule_id);
 CREATE INDEX schedule_topic_id ON laneway.schedule (topic_id, schedule_id);
+CREATE INDEX schedule_data_key_id ON laneway.schedule (data_key_id) WHERE data_key_id IS NOT NULL;
 
 CREATE TABLE laneway.schedule_seen (
     partition_id  bigint NOT NULL,

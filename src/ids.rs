@@ -29,6 +29,8 @@ integer_newtype! {
     CutId;
     /// A message that a group has given up, as operators name it.
     DeadLetterId;
+    /// A key that a group has parked, as operators name it.
+    ParkedId;
     /// A message that waits for its time, as people name it.
     ScheduleId;
     /// Position of one message in its partition: zero-based, dense, never reused.
@@ -83,6 +85,8 @@ uuid_newtype! {
     StepId;
     /// A broker, from its registration to its burial.
     BrokerId;
+    /// A data key: made by whoever seals with it, so that no other database can give it again.
+    DataKeyId;
 }
 
 impl TraceId {

@@ -18,6 +18,7 @@
 //! | [`drawing`] | a trace as lines of text |
 //! | [`bench`] | measurements, as ratios to the raw insert |
 //! | [`verify`] | a cluster under faults, and a checker per promise |
+//! | [`encryption`] | the key ring, data keys, and the bytes of a sealed payload |
 //! | [`ids`], [`limits`] | identities and positions; every bound, with its reason |
 //! | [`telemetry`] | logs, and spans for OpenTelemetry |
 
@@ -27,6 +28,7 @@ pub mod cli;
 pub mod config;
 pub mod doctor;
 pub mod drawing;
+pub mod encryption;
 pub mod ids;
 pub mod limits;
 pub mod postgres;

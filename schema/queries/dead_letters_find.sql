@@ -4,7 +4,7 @@
 SELECT
     d.dead_letter_id, t.name AS topic, p.number, d.partition_id, d.group_name, d.attempts, d.reason, d.dead_at,
     d."offset", d.published_at, d.trace_id, d.cause_partition_id, d.cause_offset, d.key, d.transaction_id, d.headers,
-    d.content_type, d.payload, d.producer, NULL::bigint AS ttl_ms
+    d.content_type, d.payload, d.producer, NULL::bigint AS ttl_ms, d.data_key_id
 FROM laneway.dead_letter d
 JOIN laneway.topic t USING (topic_id)
 JOIN laneway.partition p USING (partition_id)

@@ -2,12 +2,13 @@
 -- Once per group and message: a second time, after a seek or in doubt about the first, only renews it.
 -- $1 group_id bigint, $2 partition_id bigint, $3 offset bigint, $4 attempts integer, $5 reason text,
 -- $6 published_at timestamptz, $7 trace_id uuid, $8 cause_partition_id bigint, $9 cause_offset bigint, $10 key bytea,
--- $11 transaction_id text, $12 headers text, $13 content_type text, $14 payload bytea, $15 producer text
+-- $11 transaction_id text, $12 headers text, $13 content_type text, $14 payload bytea, $15 producer text,
+-- $16 data_key_id uuid
 INSERT INTO laneway.dead_letter (
     topic_id, group_name, partition_id, "offset", attempts, reason, published_at, trace_id, cause_partition_id, cause_offset,
-    key, transaction_id, headers, content_type, payload, producer
+    key, transaction_id, headers, content_type, payload, producer, data_key_id
 )
-SELECT g.topic_id, g.name, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15
+SELECT g.topic_id, g.name, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16
 FROM laneway.consumer_group g
 WHERE g.group_id = $1
 ON CONFLICT (partition_id, "offset", group_name) DO UPDATE

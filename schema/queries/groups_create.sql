@@ -2,16 +2,18 @@
 -- $1 topic_id bigint, $2 name text, $3 ack_deadline_ms bigint, $4 max_attempts integer, $5 backoff_base_ms bigint,
 -- $6 backoff_factor double precision, $7 backoff_cap_ms bigint, $8 on_failure text,
 -- $9 partition_ids bigint[], $10 first_offsets bigint[] (null: after the newest message), $11 capacity text,
--- $12 delay_ms bigint, $13 window_ms bigint, $14 window_max_ms bigint, $15 max_age_ms bigint, $16 on_expiry text
+-- $12 delay_ms bigint, $13 window_ms bigint, $14 window_max_ms bigint, $15 max_age_ms bigint, $16 on_expiry text,
+-- $17 ordering text
 -- No row: there is such a group already, or the topic was deleted; nothing happened. A start below what retention has kept
 -- becomes the start. Locks the topic row, shared, so that it is not deleted meanwhile.
 WITH made AS (
     INSERT INTO laneway.consumer_group (
         topic_id, name, ack_deadline_ms, max_attempts, backoff_base_ms, backoff_factor, backoff_cap_ms, on_failure,
-        capacity, delay_ms, window_ms, window_max_ms, max_age_ms, on_expiry
+        capacity, delay_ms, window_ms, window_max_ms, max_age_ms, on_expiry, ordering
     )
     SELECT
-        t.topic_id, $2, $3, $4, $5, $6, $7, $8::laneway.failure_policy, $11::laneway.group_capacity, $12, $13, $14, $15, $16
+        t.topic_id, $2, $3, $4, $5, $6, $7, $8::laneway.failure_policy, $11::laneway.group_capacity, $12, $13, $14, $15, $16,
+        $17
     FROM laneway.topic t
     WHERE t.topic_id = $1 AND t.deleted_at IS NULL
     FOR SHARE

@@ -7,5 +7,6 @@ FROM laneway.consumer_group g
 JOIN laneway.topic t USING (topic_id)
 WHERE ($1 IS NULL OR g.group_id = $1) AND t.deleted_at IS NULL
   AND g.idle_since_at <= clock_timestamp() - make_interval(secs => t.group_expiry_ms / 1000.0)
+  AND coalesce(g.pulled_at <= g.idle_since_at, true)
   AND g.idle_epochs = (SELECT coalesce(sum(l.epoch), 0)::bigint FROM laneway.lane l WHERE l.group_id = g.group_id)
 ORDER BY g.group_id

@@ -7,7 +7,7 @@ WITH page AS (
     SELECT
         t.name AS topic, g.group_id, g.name, g.ack_deadline_ms, g.max_attempts, g.backoff_base_ms, g.backoff_factor,
         g.backoff_cap_ms, g.on_failure::text AS on_failure, g.capacity::text AS capacity, g.delay_ms, g.window_ms,
-        g.window_max_ms, g.max_age_ms, g.on_expiry, g.created_at, g.paused_at
+        g.window_max_ms, g.max_age_ms, g.on_expiry, g.ordering, g.created_at, g.paused_at
     FROM laneway.consumer_group g
     JOIN laneway.topic t USING (topic_id)
     WHERE t.deleted_at IS NULL AND ($1 IS NULL OR t.topic_id = $1) AND ($2 IS NULL OR g.name = $2)

@@ -10,7 +10,7 @@
 -- traces:   $28 first integer[], $29 last integer[] (of each batch, in) $30 traces bigint[]
 -- links:    $31 batch integer[], $32 position integer[], $33 trace_id uuid[], $34 linked_trace_id uuid[]
 -- checks:   $35 known_offset bigint[]: where the partition stands if the sequence is known to fit; null: it has to be looked up
--- more:     $36 ttl_ms bigint[] (of messages)
+-- more:     $36 ttl_ms bigint[], $37 data_key_id uuid[] (of messages)
 -- `batch` counts from 1 in the order of $1. Optional message columns that the whole flush leaves empty are empty arrays.
 -- Rows: 'stored' per batch written; 'sequence' per check that did not fit; 'repeated' per transaction id known.
 -- A batch with neither was not locked. A batch with a misfit is not written: the appender takes it out and comes back.
@@ -74,21 +74,21 @@ base AS MATERIALIZED (
 stored AS (
     INSERT INTO laneway.message (
         partition_id, "offset", published_at, trace_id, cause_partition_id, cause_offset, key, transaction_id, headers,
-        content_type, payload, producer, ttl_ms
+        content_type, payload, producer, ttl_ms, data_key_id
     )
     SELECT
         ($1::bigint[])[m.batch],
         (SELECT first_offsets FROM base)[m.batch] + m.position,
         (SELECT published_ats FROM base)[m.batch],
         m.trace_id, m.cause_partition_id, m.cause_offset, m.key, m.transaction_id, m.headers, m.content_type,
-        m.payload, m.producer, m.ttl_ms
+        m.payload, m.producer, m.ttl_ms, m.data_key_id
     FROM (
         SELECT
             unnest($17::integer[]) AS batch, unnest($18::integer[]) AS position, unnest($19::uuid[]) AS trace_id,
             unnest($20::bigint[]) AS cause_partition_id, unnest($21::bigint[]) AS cause_offset,
             unnest($22::bytea[]) AS key, unnest($23::text[]) AS transaction_id, unnest($24::text[]) AS headers,
             unnest($25::text[]) AS content_type, unnest($26::bytea[]) AS payload, unnest($27::text[]) AS producer,
-            unnest($36::bigint[]) AS ttl_ms
+            unnest($36::bigint[]) AS ttl_ms, unnest($37::uuid[]) AS data_key_id
     ) m
     WHERE (SELECT first_offsets FROM base)[m.batch] >= 0
 ),
@@ -123,7 +123,8 @@ older_runs AS (
         (SELECT published_ats FROM base)[r.batch]
     FROM unnest($7::integer[], $8::uuid[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[])
         AS r (batch, producer_id, first_sequence, last_sequence, place, placed_by)
-    WHERE r.placed_by = 'offset' AND (SELECT first_offsets FROM base)[r.batch] >= 0
+    WHERE 'offset' = ANY ($12) -- hardly ever: then nothing is read
+      AND r.placed_by = 'offset' AND (SELECT first_offsets FROM base)[r.batch] >= 0
     ON CONFLICT DO NOTHING -- another broker has written it down, without a message that would have shown in the head
 ),
 ids AS (

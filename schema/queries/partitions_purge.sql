@@ -5,6 +5,7 @@
 -- The bytes below a start inside a flush are told by the share of its messages: heads know no more.
 -- Order: partitions_lock_waiting in a statement before this one, so that the heads are not from before the wait. Locks segment
 -- rows. Reads heads and the catalogue, no message.
+-- Hints at commit, to all: whatever they remember of a partition may lie below its start. The commit waits for the disk.
 WITH place AS MATERIALIZED (
     SELECT
         p.partition_id, p.topic_id, p.number, p.start_offset, p.start_bytes_total,
@@ -77,4 +78,4 @@ recorded AS (
     FROM sized
     JOIN place USING (partition_id)
 )
-SELECT partition_id, number, start_offset, to_offset FROM place ORDER BY number
+SELECT partition_id, number, start_offset, to_offset, pg_notify('laneway', 'everything') FROM place ORDER BY number

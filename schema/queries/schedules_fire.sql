@@ -1,16 +1,28 @@
 -- schedules_fire: appends what is due to its partitions, in the order of due times and then of ids, and takes it out here.
--- $1 from_at timestamptz (nothing that waits is due before), $2 limit bigint
+-- $1 from_at timestamptz (nothing that waits is due before), $2 partition_ids bigint[], $3 messages bigint[] (of each of them, at
+-- most), $4 bytes bigint (of all together, at most: nothing goes if the first alone is larger)
 -- A row per partition: where its messages begin, how many there are, and how late each is in microseconds. No row: somebody
 -- else was faster, or holds the partitions.
 -- What is deleted is what is appended: of two who take the same row, one gets it.
+-- What was sealed is moved as it is; its data key is told how far it is needed from then on.
 -- Locks: the caller holds the partitions' rows, which partitions_lock has left in laneway.locked.
 WITH due AS MATERIALIZED (
-    SELECT s.schedule_id
-    FROM laneway.schedule s
-    WHERE s.due_at >= $1 AND s.due_at <= statement_timestamp()
-      AND s.partition_id = ANY ((SELECT string_to_array(current_setting('laneway.locked'), ','))::bigint[])
-    ORDER BY s.due_at, s.schedule_id
-    LIMIT $2
+    SELECT schedule_id
+    FROM (
+        SELECT first.schedule_id, sum(first.bytes) OVER (ORDER BY first.due_at, first.schedule_id) AS bytes_up_to_it
+        FROM unnest($2::bigint[], $3::bigint[]) AS asked (partition_id, messages)
+        CROSS JOIN LATERAL (
+            SELECT
+                s.schedule_id, s.due_at,
+                octet_length(s.payload) + coalesce(octet_length(s.key), 0) + coalesce(octet_length(s.headers), 0) AS bytes
+            FROM laneway.schedule s
+            WHERE s.partition_id = asked.partition_id AND s.due_at >= $1 AND s.due_at <= statement_timestamp()
+            ORDER BY s.due_at, s.schedule_id
+            LIMIT asked.messages
+        ) AS first
+        WHERE asked.partition_id = ANY ((SELECT string_to_array(current_setting('laneway.locked'), ','))::bigint[])
+    ) AS sized
+    WHERE bytes_up_to_it <= $4
 ),
 taken AS (
     DELETE FROM laneway.schedule
@@ -21,7 +33,8 @@ placed AS MATERIALIZED (
     SELECT
         taken.*,
         row_number() OVER (PARTITION BY partition_id ORDER BY due_at, schedule_id) - 1 AS position,
-        octet_length(payload) + coalesce(octet_length(key), 0) + coalesce(octet_length(headers), 0) AS bytes
+        octet_length(payload) - CASE WHEN data_key_id IS NULL THEN 0 ELSE 25 END -- what sealing adds
+            + coalesce(octet_length(key), 0) + coalesce(octet_length(headers), 0) AS bytes
     FROM taken
 ),
 batch AS MATERIALIZED (
@@ -49,15 +62,27 @@ batch AS MATERIALIZED (
 stored AS (
     INSERT INTO laneway.message (
         partition_id, "offset", published_at, trace_id, cause_partition_id, cause_offset, key, transaction_id, headers,
-        content_type, payload, producer, ttl_ms
+        content_type, payload, producer, ttl_ms, data_key_id
     )
     SELECT
         placed.partition_id, batch.first_offset + placed.position, batch.published_at, placed.trace_id,
         placed.cause_partition_id, placed.cause_offset, placed.key, placed.transaction_id, placed.headers,
-        placed.content_type, placed.payload, placed.producer, placed.ttl_ms
+        placed.content_type, placed.payload, placed.producer, placed.ttl_ms, placed.data_key_id
     FROM placed
     JOIN batch USING (partition_id)
     ORDER BY placed.partition_id, placed.position
+),
+moved AS (
+    UPDATE laneway.data_key k
+    SET moved_offset = greatest(k.moved_offset, m.next_offset)
+    FROM (
+        SELECT placed.data_key_id, max(batch.first_offset + placed.position) + 1 AS next_offset
+        FROM placed
+        JOIN batch USING (partition_id)
+        WHERE placed.data_key_id IS NOT NULL
+        GROUP BY placed.data_key_id
+    ) m
+    WHERE k.data_key_id = m.data_key_id
 ),
 heads AS (
     INSERT INTO laneway.head (partition_id, published_at, next_offset, bytes_total)

@@ -5,7 +5,7 @@
 --           $11 cause_offset bigint[], $12 key bytea[], $13 transaction_id text[], $14 headers text[],
 --           $15 content_type text[], $16 payload bytea[], $17 producer text[], $18 links text[] (of each, as an array's text)
 -- bounds:   $19 past_ms bigint, $20 ahead_ms bigint
--- more:     $21 ttl_ms bigint[] (of messages)
+-- more:     $21 ttl_ms bigint[], $22 data_key_id uuid[] (of messages)
 -- Rows: one per unit whose partition is locked: `places` of its messages in their order (an offset if a copy is stored, else
 -- its schedule_id, negated) and which of them are `fresh`; or `fault` ('past', 'far') of its message `fault_at`, counted from 0,
 -- and nothing of the unit was written. No row: the partition is gone.
@@ -23,10 +23,11 @@ asked AS MATERIALIZED (
         coalesce(-k.schedule_id, seen."offset") AS known_place
     FROM unnest(
         $4::integer[], $5::timestamptz[], $6::bigint[], $7::uuid[], $8::bigint[], $9::uuid[], $10::bigint[], $11::bigint[],
-        $12::bytea[], $13::text[], $14::text[], $15::text[], $16::bytea[], $17::text[], $18::text[], $21::bigint[]
+        $12::bytea[], $13::text[], $14::text[], $15::text[], $16::bytea[], $17::text[], $18::text[], $21::bigint[],
+        $22::uuid[]
     ) WITH ORDINALITY AS m (
         unit, deliver_at, delay_ms, producer_id, sequence, trace_id, cause_partition_id, cause_offset,
-        key, transaction_id, headers, content_type, payload, producer, links, ttl_ms, message
+        key, transaction_id, headers, content_type, payload, producer, links, ttl_ms, data_key_id, message
     )
     CROSS JOIN now
     LEFT JOIN LATERAL (
@@ -73,12 +74,12 @@ numbered AS MATERIALIZED (
 written AS (
     INSERT INTO laneway.schedule (
         schedule_id, topic_id, partition_id, due_at, scheduled_at, trace_id, cause_partition_id, cause_offset, key,
-        transaction_id, headers, content_type, payload, producer, links, ttl_ms
+        transaction_id, headers, content_type, payload, producer, links, ttl_ms, data_key_id
     )
     SELECT
         schedule_id, topic_id, partition_id, greatest(due_at, at), at, trace_id, cause_partition_id, cause_offset, key,
         transaction_id, headers, content_type, payload, producer, coalesce(links, '{}')::uuid[],
-        ttl_ms
+        ttl_ms, data_key_id
     FROM numbered
     WHERE schedule_id IS NOT NULL
     ORDER BY message

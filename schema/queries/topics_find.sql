@@ -4,7 +4,7 @@
 SELECT
     t.topic_id, t.name, t.payload_bytes_max, t.segment_messages, t.retention_age_ms, t.retention_bytes,
     t.dedup_window_ms, t.delivery_times, t.created_at, t.paused_at, t.max_backlog_messages, t.max_backlog_bytes, t.max_stored_bytes,
-    t.retention_completed_ms, t.group_expiry_ms,
+    t.retention_completed_ms, t.group_expiry_ms, t.labels::text AS labels, t.encryption,
     (SELECT array_agg(p.partition_id ORDER BY p.number) FROM laneway.partition p WHERE p.topic_id = t.topic_id) AS partition_ids
 FROM laneway.topic t
 WHERE t.name = $1 AND t.deleted_at IS NULL

@@ -5,6 +5,10 @@
 -- looked at, and of the times the newest is taken.
 SELECT
     m.place::integer AS place, g.name AS group_name, done.is_done, t.delivered_at, t.acked_at, d.dead_letter_id,
+    EXISTS (
+        SELECT FROM laneway.parked_message pm
+        WHERE pm.group_id = l.group_id AND pm.partition_id = l.partition_id AND pm."offset" = m."offset"
+    ) AS is_parked,
     greatest(
         m."offset" - greatest(coalesce(c.committed_offset, l.first_offset), p.start_offset) - (
             SELECT coalesce(sum(least(upper(r), m."offset") - lower(r)), 0)::bigint

@@ -1,8 +1,8 @@
 -- segment_read: messages of one segment in order, from an offset on, within a count and a sum of bytes.
 -- $1 from bigint, $2 limit bigint, $3 bytes bigint
 -- The first message comes whatever its size. No row: nothing at or after the offset (yet). Locks nothing.
-SELECT m."offset", m.published_at, m.trace_id, m.cause_partition_id, m.cause_offset, m.key, m.transaction_id, m.headers,
-       m.content_type, m.payload, m.producer, m.ttl_ms
+SELECT m.partition_id, m."offset", m.published_at, m.trace_id, m.cause_partition_id, m.cause_offset, m.key, m.transaction_id, m.headers,
+       m.content_type, m.payload, m.producer, m.ttl_ms, m.data_key_id
 FROM (
     SELECT s.*,
         sum(octet_length(s.payload) + coalesce(octet_length(s.key), 0) + coalesce(octet_length(s.headers), 0))

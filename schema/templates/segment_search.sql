@@ -2,8 +2,8 @@
 -- $1 floor bigint, $2 before bigint, $3 key bytea (null: any), $4 transaction_id text (null: any),
 -- $5 limit bigint, $6 bytes bigint
 -- The first match comes whatever its size. No row: none here. Locks nothing.
-SELECT m."offset", m.published_at, m.trace_id, m.cause_partition_id, m.cause_offset, m.key, m.transaction_id, m.headers,
-       m.content_type, m.payload, m.producer, m.ttl_ms
+SELECT m.partition_id, m."offset", m.published_at, m.trace_id, m.cause_partition_id, m.cause_offset, m.key, m.transaction_id, m.headers,
+       m.content_type, m.payload, m.producer, m.ttl_ms, m.data_key_id
 FROM (
     SELECT s.*,
         sum(octet_length(s.payload) + coalesce(octet_length(s.key), 0) + coalesce(octet_length(s.headers), 0))

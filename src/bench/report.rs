@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::BenchError;
-use super::tally::Latencies;
+use super::rows::Witness;
+use super::tally::{Latencies, Tally};
 use crate::store::{DatabaseSettings, Store};
 
 /// Several figures of one thing.
@@ -32,9 +33,14 @@ impl Figures {
 /// The machine and the database that the figures belong to.
 #[derive(Debug, Clone, Serialize)]
 pub struct Environment {
+    pub cpu: Option<String>,
     pub cores: usize,
     pub memory_mb: Option<u64>,
+    pub kernel: Option<String>,
     pub postgres: String,
+    /// As the server says.
+    pub fsync: String,
+    pub synchronous_commit: String,
     pub laneway: &'static str,
     pub rounds: u32,
     pub seconds: u32,
@@ -45,17 +51,36 @@ impl Environment {
         let store = Store::new(DatabaseSettings::new(url))?;
         store.wait_until_reachable().await?;
         let (_, postgres) = store.connection().await?.server_version().await?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let laneway = env!("CARGO_PKG_VERSION");
-        let (rounds, seconds) = (schedule.rounds, schedule.seconds);
-        Ok(Self { cores, memory_mb: memory_mb(), postgres, laneway, rounds, seconds })
+        let (fsync, synchronous_commit) = Witness::open(url).await?.durability().await?;
+        Ok(Self {
+            cpu: proc_line("cpuinfo", "model name"),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_mb: memory_mb(),
+            kernel: proc_text("sys/kernel/osrelease").map(|release| release.trim().to_owned()),
+            postgres,
+            fsync,
+            synchronous_commit,
+            laneway: env!("CARGO_PKG_VERSION"),
+            rounds: schedule.rounds,
+            seconds: schedule.seconds,
+        })
     }
 }
 
 fn memory_mb() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let line = proc_line("meminfo", "MemTotal")?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kilobytes| kilobytes >> 10)
+}
+
+/// What a file of the kernel says of something.
+fn proc_line(file: &str, name: &str) -> Option<String> {
+    let text = proc_text(file)?;
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    lines.find(|(of, _)| of.trim() == name).map(|(_, value)| value.trim().to_owned())
+}
+
+fn proc_text(file: &str) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{file}")).ok()
 }
 
 /// On which side of its bar a figure has to be.
@@ -108,10 +133,14 @@ pub struct Report {
     pub p50_us: Option<u64>,
     pub p99_us: Option<u64>,
     pub p999_us: Option<u64>,
+    /// Messages that were due and had not come when nobody waited any longer; among the times, as late as they were waited for.
+    pub missing: Option<u64>,
     pub commits_per_message: Option<f64>,
-    /// Most memory that the broker was seen to have.
+    /// Most memory that the broker had, the largest where there are several.
     pub rss_mb: Option<f64>,
     pub verdicts: Vec<Verdict>,
+    /// What one has to know of how it was measured.
+    pub notes: Vec<String>,
     pub limits: Option<Figures>,
     pub rates: Option<Figures>,
     pub ratios: Option<Figures>,
@@ -127,10 +156,13 @@ pub struct Findings {
     pub limits: Vec<f64>,
     pub rates: Vec<f64>,
     pub latencies: Latencies,
+    /// Where messages are paced.
+    pub missing: Option<u64>,
     /// Commits and messages, in the same windows.
     pub commits: Option<(i64, u64)>,
     pub rss_mb: Option<f64>,
     pub verdicts: Vec<Verdict>,
+    pub notes: Vec<String>,
 }
 
 impl Findings {
@@ -142,14 +174,22 @@ impl Findings {
             limits: Vec::new(),
             rates: Vec::new(),
             latencies: Latencies::new(),
+            missing: None,
             commits: None,
             rss_mb: None,
             verdicts: Vec::new(),
+            notes: Vec::new(),
         }
     }
 
     pub fn saw_rss(&mut self, mb: f64) {
         self.rss_mb = Some(self.rss_mb.map_or(mb, |most| most.max(mb)));
+    }
+
+    /// Times of messages that were due.
+    pub fn saw_delivered(&mut self, delivered: &Tally) {
+        self.latencies.add(&delivered.latencies);
+        self.missing = Some(self.missing.unwrap_or(0) + delivered.missing);
     }
 
     pub fn saw_commits(&mut self, commits: i64, messages: u64) {
@@ -186,9 +226,11 @@ impl Findings {
             p50_us: self.latencies.at(0.5),
             p99_us: self.latencies.at(0.99),
             p999_us: self.latencies.at(0.999),
+            missing: self.missing,
             commits_per_message,
             rss_mb: self.rss_mb,
             verdicts: self.verdicts,
+            notes: self.notes,
             limits,
             rates,
             ratios,

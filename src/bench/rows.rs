@@ -5,18 +5,26 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::BenchError;
-use super::messages::Supply;
+use super::messages::{Supply, now_us};
+use super::pacing::{self, Due, Schedule};
 use super::tally::{Latencies, Tally};
+use super::worker::{LATE, Round};
 use crate::store::Target;
 
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/limit/table.sql"));
 const INSERT: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/limit/insert.sql"));
 const COMMITS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/limit/commits.sql"));
+const SEGMENTS_GONE: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/limit/segments_gone.sql"));
+const TOPICS_LEAVING: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/limit/topics_leaving.sql"));
+const SETTINGS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/limit/settings.sql"));
 const VACUUM: &str = "VACUUM";
 /// As autovacuum paces itself by default; a vacuum by hand takes all it can get.
 const AUTOVACUUM_PACE: &str = "SET vacuum_cost_delay = '2ms'; SET vacuum_cost_limit = 200";
@@ -72,47 +80,55 @@ pub async fn one_by_one(url: &str, window: Duration) -> Result<f64, BenchError> 
     Ok(rate)
 }
 
-/// Single rows at an offered rate: how long each took from the moment at which it was due.
+/// Single rows at an offered rate, paced as the producers of the bus are: how long each took from the moment at which it was due.
 pub async fn at_rate(url: &str, rate: u32, window: Duration) -> Result<Tally, BenchError> {
-    let interval = Duration::from_secs_f64(CONNECTIONS as f64 / f64::from(rate));
     let mut opened = Vec::new();
     for number in 0..CONNECTIONS {
         opened.push(Rows::open(url, number).await?);
     }
-    let began = Instant::now();
+    let round = Round::beginning(Duration::ZERO, window);
+    let (schedule, too_late) = (Schedule::new(round, rate), Instant::now() + window + LATE);
     let mut tasks = JoinSet::new();
-    for (number, rows) in opened.into_iter().enumerate() {
-        tasks.spawn(paced(
-            rows,
-            began + interval * number as u32 / CONNECTIONS as u32,
-            interval,
-            began + window,
-        ));
+    for (rows, dues) in opened.into_iter().zip(pacing::begin(schedule, CONNECTIONS)) {
+        tasks.spawn(paced(rows, dues, too_late));
     }
-    let mut tallies = Vec::new();
+    let (mut latencies, mut messages) = (Latencies::new(), 0);
     while let Some(done) = tasks.join_next().await {
-        tallies.push(done.map_err(|_| BenchError::Panicked)??);
+        let (rows, times) = done.map_err(|_| BenchError::Panicked)??;
+        latencies.add(&times.counted());
+        messages += times.recorded();
+        rows.close().await?;
     }
-    Ok(Tally::sum(&tallies))
+    let missing = schedule.in_window().saturating_sub(messages);
+    latencies.record_times(LATE, missing);
+    let latencies = latencies.counted();
+    Ok(Tally { messages, seconds: window.as_secs_f64(), ever: messages, missing, latencies })
 }
 
+/// Commits what is due; what it has not come to when it is too late is left out.
 async fn paced(
     mut rows: Rows,
-    first: Instant,
-    interval: Duration,
-    end: Instant,
-) -> Result<Tally, BenchError> {
-    let (mut due, mut latencies) = (first, Latencies::new());
-    while due < end {
-        tokio::time::sleep_until(due.into()).await;
-        rows.commit().await?;
-        latencies.record(due.elapsed());
-        due += interval;
+    mut dues: mpsc::Receiver<Due>,
+    too_late: Instant,
+) -> Result<(Rows, Latencies), BenchError> {
+    let mut latencies = Latencies::new();
+    while let Some(due) = dues.recv().await {
+        for due_us in due {
+            if Instant::now() > too_late {
+                return Ok((rows, latencies));
+            }
+            rows.commit().await?;
+            latencies.record_us((now_us() - due_us).max(0) as u64);
+        }
     }
-    let messages = rows.next as u64;
-    rows.close().await?;
-    let seconds = (end - first).as_secs_f64();
-    Ok(Tally { messages, seconds, ever: messages, latencies: latencies.counted() })
+    Ok((rows, latencies))
+}
+
+/// What retention has taken.
+#[derive(Debug, Clone, Copy)]
+pub struct Gone {
+    pub dropped: i64,
+    pub leaving: i64,
 }
 
 /// Looks at the database from beside.
@@ -130,6 +146,24 @@ impl Witness {
     /// difference of two looks while the load goes on.
     pub async fn commits(&self) -> Result<i64, BenchError> {
         Ok(self.client.query_one(COMMITS, &[]).await?.get(0))
+    }
+
+    /// Segments that retention has dropped since the beginning, and those that are on their way out.
+    pub async fn segments_gone(&self) -> Result<Gone, BenchError> {
+        let row = self.client.query_one(SEGMENTS_GONE, &[]).await?;
+        let (retired, leaving): (i64, i64) = (row.get(0), row.get(1));
+        Ok(Gone { dropped: retired - leaving, leaving })
+    }
+
+    /// Deleted topics whose tables are still there.
+    pub async fn topics_leaving(&self) -> Result<i64, BenchError> {
+        Ok(self.client.query_one(TOPICS_LEAVING, &[]).await?.get(0))
+    }
+
+    /// What decides how durable a commit is: fsync and synchronous_commit.
+    pub async fn durability(&self) -> Result<(String, String), BenchError> {
+        let row = self.client.query_one(SETTINGS, &[]).await?;
+        Ok((row.get(0), row.get(1)))
     }
 
     /// Vacuums everything at the pace of autovacuum, again and again without a rest, until the moment has come.

@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use laneway_client::topic::CreateTopic;
+use laneway_client::topic::{AlterTopic, CreateTopic, Retention};
+use parking_lot::Mutex;
 use tempfile::TempDir;
+use uuid::Uuid;
 
 use super::process::{BrokerProcess, WorkerProcess};
 use super::rows::Witness;
@@ -21,6 +23,13 @@ const FRAMES_IN_FLIGHT: usize = 32;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(120);
 /// Lanes find their members in this time, while nothing is in flight.
 const SETTLING: Duration = Duration::from_millis(500);
+/// Enough to tell runs apart, and little beside a message.
+const SUFFIX_CHARS: usize = 8;
+/// How often it is looked whether consumers are at the end.
+const LOOK_WINDOW: Duration = Duration::from_millis(50);
+/// How long the tables of deleted topics may take to go; the next broker carries on.
+const SWEEP_PATIENCE: Duration = Duration::from_secs(60);
+const SWEEP_PAUSE: Duration = Duration::from_millis(200);
 /// Before what is measured.
 pub const WARM_UP: Duration = Duration::from_secs(1);
 
@@ -31,6 +40,11 @@ pub struct Stage {
     pub witness: Witness,
     pub url: String,
     directory: TempDir,
+    /// Goes behind the name of each topic: a database that was given may have those of another run.
+    suffix: String,
+    /// Topics to delete at the end, if the database stays.
+    topics: Mutex<Vec<String>>,
+    stays: bool,
 }
 
 impl Stage {
@@ -42,7 +56,9 @@ impl Stage {
             started.push(BrokerProcess::start(&url, directory.path(), number).await?);
         }
         let witness = Witness::open(&url).await?;
-        Ok(Self { brokers: started, witness, url, directory })
+        let suffix = Uuid::new_v4().simple().to_string()[..SUFFIX_CHARS].to_owned();
+        let stays = matches!(database, Database::Given { .. });
+        Ok(Self { brokers: started, witness, url, directory, suffix, topics: Mutex::default(), stays })
     }
 
     pub async fn topic(&self, name: &str, partitions: u32) -> Result<(), BenchError> {
@@ -50,8 +66,21 @@ impl Stage {
     }
 
     pub async fn topic_as(&self, topic: &CreateTopic) -> Result<(), BenchError> {
-        self.brokers[0].admin()?.create_topic(topic).await?;
+        let topic = CreateTopic { name: self.name(&topic.name), ..topic.clone() };
+        self.brokers[0].admin()?.create_topic(&topic).await?;
+        self.topics.lock().push(topic.name);
         Ok(())
+    }
+
+    /// What retention by bytes does to a topic from now on.
+    pub async fn retain(&self, topic: &str, retention_bytes: Retention) -> Result<(), BenchError> {
+        let changes = AlterTopic { retention_bytes, ..AlterTopic::default() };
+        self.brokers[0].admin()?.alter_topic(&self.name(topic), &changes).await?;
+        Ok(())
+    }
+
+    fn name(&self, topic: &str) -> String {
+        format!("{topic}-{}", self.suffix)
     }
 
     pub fn addresses(&self) -> Vec<SocketAddr> {
@@ -59,7 +88,7 @@ impl Stage {
     }
 
     fn post(&self, brokers: &[SocketAddr], topic: &str, job: Job) -> Post {
-        Post { brokers: brokers.to_vec(), topic: topic.to_owned(), job }
+        Post { brokers: brokers.to_vec(), topic: self.name(topic), job }
     }
 
     /// Some worker on the first broker.
@@ -67,17 +96,23 @@ impl Stage {
         WorkerProcess::start(&self.post(&self.addresses()[..1], topic, job)).await
     }
 
-    /// Producers at full rate: two on each of these brokers.
-    pub async fn producers(
+    /// Two producers at full rate on the first broker.
+    pub async fn producers(&self, topic: &str, partitions: u32) -> Result<Crew, BenchError> {
+        self.producers_on(topic, partitions, &self.addresses()[..1], PRODUCERS).await
+    }
+
+    /// So many producers at full rate, by turns on these brokers.
+    pub async fn producers_on(
         &self,
         topic: &str,
         partitions: u32,
         brokers: &[SocketAddr],
+        producers: usize,
     ) -> Result<Crew, BenchError> {
         let job =
             Job::Produce { partitions, frame_messages: FRAME_MESSAGES, frames_in_flight: FRAMES_IN_FLIGHT };
         let mut workers = Vec::new();
-        for number in 0..PRODUCERS.max(brokers.len()) {
+        for number in 0..producers {
             let broker = brokers[number % brokers.len()];
             workers.push(WorkerProcess::start(&self.post(&[broker], topic, job.clone())).await?);
         }
@@ -101,13 +136,39 @@ impl Stage {
         Ok(Crew(workers))
     }
 
-    /// Memory of the first broker, in megabytes.
+    /// Memory of the largest broker now, in megabytes.
     pub fn rss_mb(&self) -> Result<f64, BenchError> {
-        Ok(self.brokers[0].rss_bytes()? as f64 / f64::from(1 << 20))
+        self.largest(BrokerProcess::rss_bytes)
+    }
+
+    /// Most memory that a broker ever had, in megabytes.
+    pub fn rss_peak_mb(&self) -> Result<f64, BenchError> {
+        self.largest(BrokerProcess::rss_peak_bytes)
+    }
+
+    fn largest(&self, of: fn(&BrokerProcess) -> Result<u64, BenchError>) -> Result<f64, BenchError> {
+        let bytes: Result<Vec<u64>, _> = self.brokers.iter().map(of).collect();
+        Ok(bytes?.into_iter().max().unwrap_or(0) as f64 / f64::from(1 << 20))
+    }
+
+    /// Takes the topics out of a database that stays: the next measurement begins with what this one found.
+    async fn clear(&self) -> Result<(), BenchError> {
+        let (topics, admin) = (std::mem::take(&mut *self.topics.lock()), self.brokers[0].admin()?);
+        for topic in &topics {
+            admin.delete_topic(topic).await?;
+        }
+        let deadline = Instant::now() + SWEEP_PATIENCE;
+        while self.witness.topics_leaving().await? > 0 && Instant::now() < deadline {
+            tokio::time::sleep(SWEEP_PAUSE).await;
+        }
+        Ok(())
     }
 
     /// Ends all brokers.
     pub async fn close(self) -> Result<(), BenchError> {
+        if self.stays {
+            self.clear().await?;
+        }
         for broker in self.brokers {
             broker.stop().await?;
         }
@@ -146,7 +207,7 @@ impl Crew {
     pub async fn drained(&mut self, messages: u64) -> Result<(), BenchError> {
         let deadline = Instant::now() + DRAIN_PATIENCE;
         loop {
-            let tally = self.work(Round { warm_up_ms: 0, window_ms: 50, messages_max: None }).await?;
+            let tally = self.work(Round::beginning(Duration::ZERO, LOOK_WINDOW)).await?;
             if tally.ever >= messages {
                 return Ok(());
             }

@@ -19,6 +19,9 @@ pub struct Tally {
     pub seconds: f64,
     /// Messages since the worker began.
     pub ever: u64,
+    /// Messages that were due in the window and had not come when nobody waited for them any longer. They are among the times, as late as
+    /// they were waited for.
+    pub missing: u64,
     /// Times in the window: microseconds and how often.
     pub latencies: Vec<(u64, u64)>,
 }
@@ -32,6 +35,7 @@ impl Tally {
             messages: tallies.iter().map(|tally| tally.messages).sum(),
             seconds: tallies.iter().map(|tally| tally.seconds).fold(0.0, f64::max),
             ever: tallies.iter().map(|tally| tally.ever).sum(),
+            missing: tallies.iter().map(|tally| tally.missing).sum(),
             latencies: latencies.counted(),
         }
     }
@@ -65,6 +69,16 @@ impl Latencies {
         self.0.saturating_record(us.max(1));
     }
 
+    /// Several that took the same time.
+    pub fn record_times(&mut self, took: Duration, times: u64) {
+        self.0.saturating_record_n(u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1), times);
+    }
+
+    /// How many were recorded.
+    pub fn recorded(&self) -> u64 {
+        self.0.len()
+    }
+
     pub fn add(&mut self, counted: &[(u64, u64)]) {
         for (us, count) in counted {
             self.0.saturating_record_n(*us, *count);
@@ -93,10 +107,10 @@ mod tests {
         let tally = |messages, us| {
             let mut latencies = Latencies::new();
             (0..messages).for_each(|_| latencies.record_us(us));
-            Tally { messages, seconds: 2.0, ever: messages * 2, latencies: latencies.counted() }
+            Tally { messages, seconds: 2.0, ever: messages * 2, missing: 1, latencies: latencies.counted() }
         };
         let sum = Tally::sum(&[tally(99, 100), tally(1, 5_000)]);
-        assert_eq!((sum.messages, sum.ever, sum.rate()), (100, 200, 50.0));
+        assert_eq!((sum.messages, sum.ever, sum.missing, sum.rate()), (100, 200, 2, 50.0));
         let mut all = Latencies::new();
         all.add(&sum.latencies);
         assert_eq!(all.at(0.5), Some(100));

@@ -4,7 +4,7 @@
 //! looks at the rows, as after every other change.
 
 use laneway_client::group_api::Seek;
-use laneway_client::wire::{OnFailure, WantedSettings};
+use laneway_client::wire::WantedSettings;
 use laneway_client::{GroupName, TopicName};
 
 use super::Broker;
@@ -15,8 +15,8 @@ use super::topics::TopicError;
 use crate::ids::TopicId;
 use crate::limits::{BROKERS_LISTED_MAX, LANES_PAGE_MAX};
 use crate::store::Error;
-use crate::store::group_changes::{GroupChanges, GroupDeleted, Sought, WithMembers};
-use crate::store::groups::FailurePolicy;
+use crate::store::group_changes::{GroupAltered, GroupChanges, GroupDeleted, Sought, WithMembers};
+use crate::store::groups::GroupSettings;
 use crate::store::overview::{
     BrokerOverview, GroupOverview, LaneFilter, LaneKey, LaneOverview, MemberOverview,
 };
@@ -32,6 +32,12 @@ pub enum GroupError {
     Unknown { topic: String, group: String },
     #[error("group {group} has {members} members; let them leave first, or delete it by force")]
     HasMembers { group: String, members: usize },
+    #[error(
+        "group {group} has members, or somebody has popped from it: its ordering is changed while nobody consumes"
+    )]
+    InUse { group: String },
+    #[error("group {group} has parked keys: its ordering is changed when they are replayed or dropped")]
+    HasParked { group: String },
     #[error(transparent)]
     Setting(#[from] InvalidSetting),
     #[error("to: {reason}")]
@@ -107,15 +113,17 @@ impl Broker {
         group: &GroupName,
         wanted: &WantedSettings,
     ) -> Result<(), GroupError> {
-        settings::checked(wanted)?; // each on its own: what is left out has a default that passes
         let (_, overview) = self.find_group(topic, group).await?;
-        settings::checked(&settings::altered(&overview.group.settings, wanted))?; // and with those that stay
-        match self.store.groups_alter(overview.group.group_id, &changes(wanted)).await? {
-            true => {
+        let check = |now: &GroupSettings| settings::checked(&settings::altered(now, wanted)).map(|_| ()); // with those that stay
+        match self.store.groups_alter(overview.group.group_id, &changes(wanted), check).await? {
+            GroupAltered::Done => {
                 tracing::info!(group.name = %group, topic.name = %topic, ?wanted, "group altered");
                 Ok(())
             }
-            false => Err(unknown(topic, group)),
+            GroupAltered::Refused(error) => Err(error.into()),
+            GroupAltered::Unknown => Err(unknown(topic, group)),
+            GroupAltered::InUse => Err(GroupError::InUse { group: group.to_string() }),
+            GroupAltered::HasParked => Err(GroupError::HasParked { group: group.to_string() }),
         }
     }
 
@@ -188,11 +196,7 @@ fn changes(wanted: &WantedSettings) -> GroupChanges {
         backoff_base_ms: wanted.backoff_base_ms,
         backoff_factor: wanted.backoff_factor,
         backoff_cap_ms: wanted.backoff_cap_ms,
-        on_failure: wanted.on_failure.map(|policy| match policy {
-            OnFailure::DeadLetter => FailurePolicy::DeadLetter,
-            OnFailure::Block => FailurePolicy::Block,
-            OnFailure::Skip => FailurePolicy::Skip,
-        }),
+        on_failure: wanted.on_failure.map(settings::failure_policy),
         capacity: wanted.capacity.map(settings::capacity),
         windows: WindowChanges {
             delay_ms: wanted.delay_ms,
@@ -201,6 +205,7 @@ fn changes(wanted: &WantedSettings) -> GroupChanges {
             max_age_ms: wanted.max_age_ms,
             on_expiry: wanted.on_expiry.map(settings::expiry_policy),
         },
+        ordering: wanted.ordering.map(settings::ordering),
     }
 }
 

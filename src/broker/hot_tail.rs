@@ -28,7 +28,8 @@ pub struct Wake {
 }
 
 impl Wake {
-    fn mark(&self, partition_id: PartitionId) {
+    /// A partition is to be looked at.
+    pub fn mark(&self, partition_id: PartitionId) {
         self.grown.lock().insert(partition_id);
         self.notify.notify_one();
     }

@@ -11,6 +11,7 @@ const PARTITION: PartitionId = PartitionId(7);
 
 fn messages(offsets: std::ops::Range<i64>, size: usize) -> Vec<Message> {
     let message = |offset| Message {
+        data_key_id: None,
         offset: Offset(offset),
         published_at: Timestamp::UNIX_EPOCH,
         trace_id: TraceId(uuid::Uuid::nil()),

@@ -17,6 +17,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::limits::LAG_LANES_MAX;
 use crate::store::overview::{LaneOverview, LaneState};
+use crate::store::parked::ParkedSum;
 
 /// A lane of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -54,9 +55,22 @@ pub struct Report {
     groups: BTreeMap<GroupLabels, Behind>,
     states: BTreeMap<StateLabels, i64>,
     left_out: i64,
+    parked: Vec<ParkedSum>,
+}
+
+/// A group.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ParkedLabels {
+    topic: String,
+    group: String,
 }
 
 impl Report {
+    /// With what is parked, group by group.
+    pub fn with_parked(self, parked: Vec<ParkedSum>) -> Self {
+        Self { parked, ..self }
+    }
+
     /// `unseen`: lanes that were too many to be looked at.
     pub fn new(mut lanes: Vec<LaneOverview>, unseen: usize) -> Self {
         let mut report = Self::default();
@@ -135,6 +149,13 @@ impl Collector for Lag {
         })?;
         of("group_lanes", "Lanes of all groups and brokers, by state", &mut |samples| {
             report.states.iter().try_for_each(|(state, lanes)| samples.add(state, *lanes))
+        })?;
+        let parked = |sum: &ParkedSum| ParkedLabels { topic: sum.topic.clone(), group: sum.group.clone() };
+        of("group_parked_keys", "Keys that a group has parked", &mut |samples| {
+            report.parked.iter().try_for_each(|sum| samples.add(&parked(sum), sum.keys))
+        })?;
+        of("group_parked_messages", "Messages that stand aside with them", &mut |samples| {
+            report.parked.iter().try_for_each(|sum| samples.add(&parked(sum), sum.messages))
         })?;
         of("lag_lanes_left_out", "Lanes that have no series of their own", &mut |samples| {
             samples.encoder.encode_gauge(&report.left_out)

@@ -46,7 +46,7 @@ pub struct PartitionShown {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LaneShown {
     pub waiting: Waiting,
-    /// Known if a session of this broker holds the lane.
+    /// Known unless a session of another broker holds the lane.
     pub in_flight: Option<u64>,
 }
 
@@ -157,7 +157,8 @@ impl Broker {
         let mut shown: Vec<PartitionShown> =
             counts.into_iter().map(|count| PartitionShown { count, lanes: Vec::new() }).collect();
         for waiting in waiting {
-            let in_flight = in_flight.get(&(waiting.group_id, waiting.partition_id)).copied();
+            let held_here = in_flight.get(&(waiting.group_id, waiting.partition_id)).copied();
+            let in_flight = waiting.in_flight.or(held_here);
             if let Some(of) = shown.iter_mut().find(|of| of.count.partition_id == waiting.partition_id) {
                 of.lanes.push(LaneShown { waiting, in_flight });
             }

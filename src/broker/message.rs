@@ -9,7 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 use laneway_client::traceparent::{self, TraceparentError};
+use uuid::Uuid;
 
+use crate::encryption::Sealed;
 use crate::ids::{Offset, TraceId};
 use crate::limits::{
     AGE_MAX, CONTENT_TYPE_CHARS_MAX, HEADERS_BYTES_MAX, KEY_BYTES_MAX, LINKS_MAX, TRANSACTION_ID_CHARS_MAX,
@@ -32,6 +34,8 @@ pub struct NewMessage {
     pub(super) payload: Bytes,
     pub(super) producer: Option<Arc<str>>,
     pub(super) ttl: Option<Duration>,
+    /// The payload as it is stored, in a topic that is encrypted.
+    pub(super) sealed: Option<Sealed>,
 }
 
 impl NewMessage {
@@ -50,6 +54,24 @@ impl NewMessage {
             payload: self.payload,
             producer: self.producer.map(|producer| producer.to_string()),
             ttl: self.ttl,
+            data_key_id: self.sealed.as_ref().map(Sealed::data_key_id),
+        }
+    }
+
+    /// The payload as it is stored.
+    pub(super) fn stored_payload(&self) -> &[u8] {
+        self.sealed.as_ref().map_or(&self.payload, |sealed| &sealed.envelope)
+    }
+
+    /// What has sealed it, as a column.
+    pub(super) fn data_key_id(&self) -> Option<Uuid> {
+        self.sealed.as_ref().map(|sealed| sealed.data_key_id().0)
+    }
+
+    /// It stands in its partition: its data key may be done.
+    pub(super) fn on_stored(&self, offset: Offset) {
+        if let Some(sealed) = &self.sealed {
+            sealed.key.on_stored(offset.plus(1));
         }
     }
 }
@@ -170,6 +192,7 @@ impl Draft {
             payload: self.payload,
             producer: self.producer,
             ttl: self.ttl,
+            sealed: None,
         })
     }
 }

@@ -69,6 +69,7 @@ pub struct Metrics {
     pub dead_letters: Count,
     pub purged_messages: Count,
     pub given_up: Family<Reason, Count>,
+    pub parked_messages: Count,
     pub expired_messages: Family<Reason, Count>,
     pub deadlines_missed: Count,
     pub lanes_granted: Count,
@@ -78,6 +79,9 @@ pub struct Metrics {
     pub rebalances: Count,
     pub burials: Count,
     pub credit_stalls: Count,
+    pub selections: Gauge,
+    pub selection_topics: Gauge,
+    pub selection_refusals: Count,
     pub outbox_stalls: Count,
     pub hot_tail_hits: Count,
     pub catch_up_reads: Count,
@@ -126,6 +130,7 @@ impl Metrics {
             dead_letters: Count::default(),
             purged_messages: Count::default(),
             given_up: Family::default(),
+            parked_messages: Count::default(),
             expired_messages: Family::default(),
             deadlines_missed: Count::default(),
             lanes_granted: Count::default(),
@@ -135,6 +140,9 @@ impl Metrics {
             rebalances: Count::default(),
             burials: Count::default(),
             credit_stalls: Count::default(),
+            selections: Gauge::default(),
+            selection_topics: Gauge::default(),
+            selection_refusals: Count::default(),
             outbox_stalls: Count::default(),
             hot_tail_hits: Count::default(),
             catch_up_reads: Count::default(),
@@ -174,6 +182,11 @@ impl Metrics {
     pub fn on_given_up(&self, policy: &'static str) {
         self.given_up.get_or_create(&Reason { reason: policy }).inc();
         self.dead_letters.inc_by(u64::from(policy == "dead_letter"));
+    }
+
+    /// Messages were copied aside with their keys.
+    pub fn on_parked(&self, messages: usize) {
+        self.parked_messages.inc_by(messages as u64);
     }
 
     /// Messages have expired, and that is written down.
@@ -238,7 +251,7 @@ impl Metrics {
     }
 
     fn register_delivery(&self, registry: &mut Registry) {
-        for reason in ["dead_letter", "skip"] {
+        for reason in ["dead_letter", "skip", "park"] {
             self.given_up.get_or_create(&Reason { reason }).inc_by(0); // a rate needs a zero to begin with
         }
         for reason in ["max_age", "ttl"] {
@@ -272,8 +285,24 @@ impl Metrics {
             self.purged_messages.clone(),
         );
         registry.register("given_up", "Messages that groups have given up, by policy", self.given_up.clone());
+        registry.register(
+            "parked_messages",
+            "Messages that were copied aside because their key was parked",
+            self.parked_messages.clone(),
+        );
         registry.register("deadlines_missed", "Ack deadlines that passed", self.deadlines_missed.clone());
         registry.register("credit_stalls", "Times a lane waited for credit", self.credit_stalls.clone());
+        registry.register("selections", "Subscriptions that select their topics", self.selections.clone());
+        registry.register(
+            "selection_topics",
+            "Topics that take part in such subscriptions",
+            self.selection_topics.clone(),
+        );
+        registry.register(
+            "selection_refusals",
+            "Topics that were selected and could not join",
+            self.selection_refusals.clone(),
+        );
         registry.register(
             "outbox_stalls",
             "Times a lane waited for a slow socket",

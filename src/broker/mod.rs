@@ -6,6 +6,7 @@
 //! | `message` | the rules that one message must keep |
 //! | `capacity` | what topics may hold: publishes refused, or kept waiting, while they are full |
 //! | `dead_letters` | what groups have given up: listed, published again, dropped |
+//! | `parked` | keys that groups have parked: listed, shown, released |
 //! | `causes` | what led to a message: looked at before it is believed |
 //! | `publish` | routing messages to partitions, and cutting a publish into units |
 //! | `appender` | units in, one transaction per flush out |
@@ -16,9 +17,11 @@
 //! | `schedules` | messages that wait for their time |
 //! | `steps` | acks and publishes of pipelines, together |
 //! | `groups` | members, lanes, deliveries, acks |
+//! | `selections` | subscriptions that select their topics by names, patterns and labels |
 //! | `pulling` | lanes for consumers without a connection: pop, ack, nack, extend |
 //! | `group_admin` | groups and lanes for operators: looked at, altered, moved, deleted |
 //! | `management` | pausing, resuming, purging, and partitions in numbers, for operators |
+//! | `keys` | which keys of encrypted topics it has, and which are needed |
 //! | `outbox` | what waits for one socket |
 //! | `metrics`, `lag` | what is counted; how far groups are behind |
 //! | `traces` | a trace as a tree, with what each group has made of it |
@@ -34,6 +37,7 @@ pub mod dead_letters;
 pub mod group_admin;
 pub mod groups;
 pub mod hot_tail;
+pub mod keys;
 pub mod lag;
 pub mod lease;
 pub mod management;
@@ -41,12 +45,14 @@ mod marks;
 pub mod message;
 pub mod metrics;
 pub mod outbox;
+pub mod parked;
 pub mod publish;
 pub mod pulling;
 pub mod reader;
 mod recent_traces;
 pub mod schedules;
 pub mod search;
+pub mod selections;
 pub mod slab;
 pub mod steps;
 pub mod tailing;
@@ -65,7 +71,7 @@ use self::schedules::room::Room;
 use crate::ids::SessionId;
 use crate::limits::{BROKER_TTL_DEFAULT, EFFECT_RETRY_PAUSE, LANE_DRAIN_DEFAULT, TIMES_RETENTION_DEFAULT};
 use crate::store::listen::Hints;
-use crate::store::sessions::Membership;
+use crate::store::sessions::Taken;
 use crate::store::{Error, Store};
 use crate::tasks;
 use crate::telemetry::spans::Spans;
@@ -102,6 +108,7 @@ pub struct Broker {
     pub tails: hot_tail::HotTails,
     pub lease: lease::Lease,
     pub groups: groups::Groups,
+    pub selections: selections::Selections,
     pub pulling: pulling::Pulling,
     pub steps: steps::StepsHandle,
     pub schedules: schedules::SchedulesHandle,
@@ -128,6 +135,7 @@ pub struct Assembled {
     pub chores: mpsc::Receiver<appender::Chore>,
     announcer: announce::Announcer,
     announcing: announce::Announcing,
+    listing: selections::catalogue::Reading,
     keeper: lease::LeaseKeeper,
     hints: Hints,
     settings: BrokerSettings,
@@ -146,11 +154,11 @@ impl Assembled {
         let (steps, stepping) = steps::start(&store, &announcer, schedules.after());
         let (keeper, lease) = lease::lease(timelines);
         let hints = Hints::new();
-        let topics = topics::Topics::new(store.clone());
-        let reader = reader::Reader::new(store.clone());
+        let (topics, reader) = (topics::Topics::new(store.clone()), reader::Reader::new(store.clone()));
         let causes = causes::Causes::new(topics.clone(), tails.clone(), reader.clone());
         let capacity = capacity::Capacity::new(&store, &metrics);
         let publisher = Arc::new(publish::Publisher::new(
+            publish::sealing::Sealer { store: store.clone(), lease: lease.clone() },
             topics.clone(),
             causes,
             capacity.clone(),
@@ -172,6 +180,7 @@ impl Assembled {
             metrics: metrics.clone(),
             spans: spans.clone(),
         });
+        let (selections, listing) = selections::assemble(&store, &groups, &lease, &hints, &metrics);
         let pulling = pulling::Pulling::new(pulling::Surroundings {
             store: store.clone(),
             reader: reader.clone(),
@@ -183,29 +192,27 @@ impl Assembled {
             metrics: metrics.clone(),
             drain: settings.drain,
         });
-        let appender = handle;
-        let traces = traces::Traces::new(store.clone(), reader.clone());
-        let search = search::Search::new(store.clone(), topics.clone(), reader.clone());
         let broker = Broker {
+            traces: traces::Traces::new(store.clone(), reader.clone()),
+            search: search::Search::new(store.clone(), topics.clone(), reader.clone()),
             metrics,
             store,
             topics,
             publisher,
-            appender,
+            appender: handle,
             reader,
-            traces,
-            search,
             capacity,
             tails,
             lease,
             groups,
+            selections,
             pulling,
             steps,
             schedules,
             spans,
         };
         let appenders = tasks.into_iter().chain([stepping, scheduling]).collect();
-        Self { broker, appenders, chores, announcer, announcing, keeper, hints, settings }
+        Self { broker, appenders, chores, announcer, announcing, listing, keeper, hints, settings }
     }
 
     /// Starts the chores.
@@ -226,10 +233,11 @@ impl Assembled {
             tokio::spawn(topics.clone().follow(self.hints.subscribe())),
             tokio::spawn(until(stop.clone(), following)),
             tokio::spawn(until(stop.clone(), announcing)),
+            tokio::spawn(self.listing.run(stop.clone())),
             tokio::spawn(self.hints.clone().listen(store.clone(), stop.clone())),
             tokio::spawn(tasks::upkeep::run(store.clone(), self.chores, stop.clone())),
             tokio::spawn(tasks::retention::run(store.clone(), stop.clone())),
-            tokio::spawn(tasks::times::run(
+            tokio::spawn(tasks::walks::run(
                 store.clone(),
                 lease.clone(),
                 self.settings.times_retention,
@@ -272,7 +280,7 @@ impl Broker {
         &self,
         session_id: SessionId,
         resume_hash: &[u8],
-    ) -> Result<Option<Vec<Membership>>, Error> {
+    ) -> Result<Option<Taken>, Error> {
         match self.lease.broker_id() {
             Some(broker_id) => self.store.sessions_take(session_id, resume_hash, broker_id).await,
             None => Ok(None),

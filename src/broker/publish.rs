@@ -3,18 +3,18 @@
 //! Nothing is written unless every message keeps every rule. After that, units stand or fall one by one.
 
 mod patient;
+pub mod sealing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::join_all;
 use laneway_client::TopicName;
 use laneway_client::{routing, wire};
 use rand::Rng as _;
 use tokio::sync::oneshot;
 
-use super::appender::{AppendError, AppendResult, AppenderHandle, ProducerRun, Unit};
+use super::appender::{Answers, AppendError, AppendResult, AppenderHandle, ProducerRun, Unit};
 use super::capacity::{Admission, Capacity, NoRoom, TopicFull};
 use super::causes::{CauseFault, Causes};
 use super::message::{Draft, InvalidMessage, NewMessage};
@@ -27,6 +27,7 @@ use crate::ids::{Offset, PartitionId, ProducerId, ScheduleId, Sequence, TraceId}
 use crate::limits::SEQUENCE_MAX;
 use crate::store::topics::Topic;
 use crate::telemetry::spans::{self, Seed, Span, SpanKind, Spans, publish_span};
+use sealing::Sealer;
 
 pub use patient::{Submission, Waiting};
 
@@ -160,6 +161,8 @@ pub struct Submitted {
     topic: TopicName,
     messages: usize,
     units: Vec<SubmittedUnit>,
+    /// Of the units that are with the appender.
+    answers: Answers,
 }
 
 #[derive(Debug)]
@@ -169,25 +172,40 @@ struct SubmittedUnit {
     seeds: Vec<Seed>,
     partition: u32,
     indexes: Vec<usize>,
-    answer: Result<oneshot::Receiver<AppendResult>, AppendError>,
+    answer: Answer,
+}
+
+/// Where the answer to a unit comes from.
+#[derive(Debug)]
+enum Answer {
+    /// The appender, together with those of the other units there.
+    Gathered,
+    /// Whoever keeps messages that wait for their time.
+    Alone(Result<oneshot::Receiver<AppendResult>, AppendError>),
 }
 
 impl Submitted {
     /// Waits until every unit is written or refused; one result per partition.
     pub async fn units(mut self) -> Vec<PublishedUnit> {
-        let mut seeds = Vec::new();
-        for unit in &mut self.units {
+        let mut seeds = Vec::with_capacity(self.units.len());
+        let mut units = Vec::with_capacity(self.units.len());
+        let mut gathered = (&mut self.answers).await.into_iter();
+        for mut unit in std::mem::take(&mut self.units) {
             seeds.push((unit.partition_id, std::mem::take(&mut unit.seeds)));
+            units.push(unit.answered(&mut gathered).await);
         }
-        let units = join_all(std::mem::take(&mut self.units).into_iter().map(SubmittedUnit::answered)).await;
         for ((partition_id, seeds), unit) in seeds.iter().zip(&units) {
             self.span(*partition_id, seeds, unit);
         }
         for error in units.iter().filter_map(|unit| unit.result.as_ref().err()) {
             self.metrics.on_publish_failure(error.kind());
         }
-        if units.iter().any(|unit| unit.result == Err(AppendError::UnknownPartition)) {
-            self.topics.forget(&self.topic); // it was deleted since it was remembered, and may have been made again
+        // It was deleted since it was remembered, and may have been made again; or it is encrypted since.
+        let is_other = |result: &AppendResult| {
+            matches!(result, Err(AppendError::UnknownPartition | AppendError::Unsealed))
+        };
+        if units.iter().any(|unit| is_other(&unit.result)) {
+            self.topics.forget(&self.topic);
         }
         units
     }
@@ -237,11 +255,13 @@ pub fn published_span(
 }
 
 impl SubmittedUnit {
-    async fn answered(self) -> PublishedUnit {
-        let stopping = |_| AppendError::OutcomeUnknown { reason: "the broker is stopping".into() };
+    /// `gathered`: what the appender has answered of this unit and those behind it.
+    async fn answered(self, gathered: &mut impl Iterator<Item = AppendResult>) -> PublishedUnit {
+        let stopping = || AppendError::OutcomeUnknown { reason: "the broker is stopping".into() };
         let mut result = match self.answer {
-            Ok(answer) => answer.await.map_err(stopping).flatten(),
-            Err(error) => Err(error),
+            Answer::Gathered => gathered.next().unwrap_or_else(|| Err(stopping())),
+            Answer::Alone(Ok(answer)) => answer.await.map_err(|_| stopping()).flatten(),
+            Answer::Alone(Err(error)) => Err(error),
         };
         if let Err(AppendError::Time { index, .. }) = &mut result {
             *index = self.indexes.get(*index).copied().unwrap_or(*index); // of the unit, of the publish
@@ -253,6 +273,7 @@ impl SubmittedUnit {
 /// The way in for whole publishes. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Publisher {
+    sealer: Sealer,
     topics: Topics,
     causes: Causes,
     capacity: Capacity,
@@ -280,6 +301,7 @@ struct Share {
 
 impl Publisher {
     pub fn new(
+        sealer: Sealer,
         topics: Topics,
         causes: Causes,
         capacity: Capacity,
@@ -287,7 +309,7 @@ impl Publisher {
         schedules: SchedulesHandle,
         spans: Spans,
     ) -> Self {
-        Self { topics, causes, capacity, appender, schedules, spans }
+        Self { sealer, topics, causes, capacity, appender, schedules, spans }
     }
 
     /// Publishes messages, each to the partition given or the one its key or transaction id decides.
@@ -331,17 +353,18 @@ impl Publisher {
             dues: share.dues,
             dedup_window: topic.settings.dedup_window,
         };
-        Ok(share_out(&topic, None, drafts)?.into_iter().map(unit).collect())
+        let mut shares = share_out(&topic, None, drafts)?;
+        self.seal(&topic, &mut shares).await?;
+        Ok(shares.into_iter().map(unit).collect())
     }
 
     fn submit_unit(
         &self,
         topic: &Topic,
         partition: u32,
-        timing: Timing,
         producer_id: Option<ProducerId>,
         share: Share,
-        room: Option<Arc<Admission>>,
+        to: To<'_>,
     ) -> SubmittedUnit {
         let run = producer_id
             .zip(share.first_sequence)
@@ -353,18 +376,26 @@ impl Publisher {
         };
         let (topic_id, dedup_window) = (topic.topic_id, topic.settings.dedup_window);
         let Share { messages, dues, indexes, .. } = share;
-        let answer = match timing {
-            Timing::Now => {
-                self.appender.submit_admitted(Unit { partition_id, messages, run, dedup_window }, room)
+        let answer = match to {
+            To::Appender { answers, place, room } => {
+                let unit = Unit { partition_id, messages, run, dedup_window };
+                self.appender.submit_among(answers, place, unit, room);
+                Answer::Gathered
             }
             // It counts from when it is appended, and is let in then.
-            Timing::Later => {
+            To::Schedules => {
                 let unit = ScheduleUnit { topic_id, partition_id, messages, dues, run, dedup_window };
-                self.schedules.submit(unit)
+                Answer::Alone(self.schedules.submit(unit))
             }
         };
         SubmittedUnit { partition_id, seeds, partition, indexes, answer }
     }
+}
+
+/// Who writes a unit.
+enum To<'a> {
+    Appender { answers: &'a Answers, place: usize, room: Option<Arc<Admission>> },
+    Schedules,
 }
 
 /// Checks and routes every message. Those without a home of their own stay together in one partition.

@@ -5,26 +5,27 @@
 //! Invariant: a reader never skips. It crosses into the next segment only after the last message of the one before,
 //! because a message of the next may be visible to a later statement while the end of this one was not to an earlier one.
 
+mod hops;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
-use futures_util::StreamExt as _;
 use jiff::Timestamp;
 
+use super::keys::unopened;
 use super::recent_traces::RecentTraces;
 use crate::ids::{Offset, PartitionId, TraceId};
-use crate::limits::{
-    CATALOGUE_PARTITIONS_MAX, SEARCH_MESSAGES_MAX, TRACE_BYTES_MAX, TRACE_HOPS_MAX, TRACE_READS_AT_ONCE,
-};
+use crate::limits::{CATALOGUE_PARTITIONS_MAX, SEARCH_MESSAGES_MAX};
 pub use crate::store::messages::Matching;
 use crate::store::messages::{Direction, Message, Origin, ReadLimit};
 use crate::store::segments::{Catalogue, Segment};
 use crate::store::timeline::Era;
-use crate::store::traces::{Block, Payloads};
 use crate::store::{Error, Store};
+
+pub use hops::{Hop, is_cut};
 
 /// How long a catalogue is believed.
 const REMEMBERED_FOR: Duration = Duration::from_secs(5);
@@ -41,15 +42,6 @@ pub enum ReadError {
     Store(#[from] Error),
 }
 
-/// One message of a trace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hop {
-    pub partition_id: PartitionId,
-    pub message: Message,
-    /// Bytes of its payload, which may not have been read.
-    pub size: u64,
-}
-
 /// What is known about a message of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
@@ -59,11 +51,6 @@ pub enum Standing {
     Dropped,
     /// There is no such message yet.
     NotYet,
-}
-
-/// Whether a trace has reached the bound of a look-up, so that later hops may be missing.
-pub fn is_cut(hops: &[Hop]) -> bool {
-    hops.len() >= TRACE_HOPS_MAX || hops.iter().map(|hop| hop.message.bytes()).sum::<u64>() >= TRACE_BYTES_MAX
 }
 
 /// How sure we are of a catalogue.
@@ -126,6 +113,10 @@ impl Reader {
                     return Err(ReadError::OutOfRange { start: catalogue.start_offset });
                 }
                 (Ok(None), Freshness::JustRead) => return Ok(Vec::new()),
+                // Remembered too long, the catalogue may name what was purged, and its keys with it.
+                (Err(error), Freshness::Remembered) if unopened(&error).is_some() => {
+                    freshness = Freshness::JustRead;
+                }
                 (Err(error), _) if !matches!(error, Error::TableGone { .. }) => return Err(error.into()),
                 (Ok(None) | Err(_), _) => freshness = Freshness::JustRead, // look again
             }
@@ -298,70 +289,6 @@ impl Reader {
         }
     }
 
-    /// Every stored message of a trace, in the order of publishing; the first ones if there are too many, see [`is_cut`].
-    pub async fn trace(&self, trace_id: TraceId, payloads: Payloads) -> Result<Vec<Hop>, ReadError> {
-        let blocks = self.store.trace_blocks_find(trace_id, TRACE_HOPS_MAX).await?;
-        let reads = blocks.into_iter().map(|block| self.trace_block(trace_id, block, payloads));
-        let mut reads = futures_util::stream::iter(reads).buffered(TRACE_READS_AT_ONCE);
-        let mut hops: Vec<Hop> = Vec::new();
-        while !is_cut(&hops)
-            && let Some(read) = reads.next().await
-        {
-            match read {
-                Ok(found) => hops.extend(found),
-                Err(ReadError::UnknownPartition) => {} // its topic is gone, the index has still to follow
-                Err(error) => return Err(error),
-            }
-        }
-        hops.sort_by_key(|hop| (hop.message.published_at, hop.partition_id, hop.message.offset));
-        Ok(hops)
-    }
-
-    async fn trace_block(
-        &self,
-        trace_id: TraceId,
-        block: Block,
-        payloads: Payloads,
-    ) -> Result<Vec<Hop>, ReadError> {
-        let mut freshness = Freshness::Remembered;
-        loop {
-            let catalogue = self.catalogue(block.partition_id, &mut freshness).await?;
-            let newest = catalogue.segments.last().map_or(Offset::ZERO, |segment| segment.end_offset);
-            if newest < block.end_offset && freshness == Freshness::Remembered {
-                freshness = Freshness::JustRead;
-                continue;
-            }
-            match self.trace_segments(trace_id, block, &catalogue, payloads).await {
-                Ok(hops) => return Ok(hops),
-                Err(Error::TableGone { .. }) => freshness = Freshness::JustRead,
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    async fn trace_segments(
-        &self,
-        trace_id: TraceId,
-        block: Block,
-        catalogue: &Catalogue,
-        payloads: Payloads,
-    ) -> Result<Vec<Hop>, Error> {
-        let mut hops = Vec::new();
-        let overlaps = |segment: &&Segment| {
-            segment.first_offset < block.end_offset && block.first_offset < segment.end_offset
-        };
-        for segment in catalogue.segments.iter().filter(overlaps) {
-            let found =
-                self.store.segment_find_trace(segment.segment_id, block, trace_id, payloads, TRACE_HOPS_MAX);
-            let is_readable = |message: &Message| message.offset >= catalogue.start_offset;
-            for (mut message, size) in found.await?.into_iter().filter(|(message, _)| is_readable(message)) {
-                self.name_causes(std::slice::from_mut(&mut message)).await?;
-                hops.push(Hop { partition_id: block.partition_id, message, size });
-            }
-        }
-        Ok(hops)
-    }
-
     /// `None`: the catalogue has no segment for the offset.
     async fn read_forward(
         &self,
@@ -380,10 +307,9 @@ impl Reader {
             && let Some(next) = catalogue.segment_of(segment.end_offset)
         {
             segment = next;
-            let more = self
-                .store
-                .segment_read(segment.segment_id, Direction::Forward, segment.first_offset, left)
-                .await?;
+            let from = segment.first_offset;
+            let read = self.store.segment_read(segment.segment_id, Direction::Forward, from, left).await;
+            let more = or_nothing(read)?;
             if !left.admits(&more) {
                 break;
             }
@@ -399,15 +325,16 @@ impl Reader {
         limit: ReadLimit,
     ) -> Result<Vec<Message>, Error> {
         let mut messages: Vec<Message> = Vec::new();
+        let direction = Direction::Backward { floor: catalogue.start_offset };
         for segment in catalogue.segments.iter().rev().filter(|segment| segment.first_offset < before) {
             let Some(left) = limit.after(&messages) else { break };
             let before = before.min(segment.end_offset);
-            let found =
-                self.store.segment_read(segment.segment_id, Direction::Backward, before, left).await?;
+            let read = self.store.segment_read(segment.segment_id, direction, before, left).await;
+            let found = if messages.is_empty() { read? } else { or_nothing(read)? };
             if !messages.is_empty() && !left.admits(&found) {
                 break;
             }
-            messages.extend(found.into_iter().filter(|message| message.offset >= catalogue.start_offset));
+            messages.extend(found);
             if messages.last().is_some_and(|last| last.offset > segment.first_offset) {
                 break; // the limit stopped it inside the segment: going on would skip
             }
@@ -466,6 +393,14 @@ impl Reader {
         let entry = self.catalogues.get(&partition_id)?;
         let is_fresh = entry.read_at.elapsed() < REMEMBERED_FOR && entry.era == self.store.timelines().era();
         is_fresh.then(|| entry.catalogue.clone())
+    }
+}
+
+/// What a read goes on with. A message that does not open ends it: whoever goes on from there is told.
+fn or_nothing(more: Result<Vec<Message>, Error>) -> Result<Vec<Message>, Error> {
+    match more {
+        Err(error) if unopened(&error).is_some() => Ok(Vec::new()),
+        more => more,
     }
 }
 

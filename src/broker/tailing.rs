@@ -19,6 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::groups::{BatchLimits, Credit, SubscribeError, batch_limits};
 use super::hot_tail::{Found, HotTails, Wake};
+use super::keys::unopened;
 use super::marks::{Mark, Marks};
 use super::outbox::Outbox;
 use super::reader::{ReadError, Reader};
@@ -26,6 +27,7 @@ use super::slab::{Piece, Slab};
 use super::topics::{TopicError, Topics};
 use crate::ids::{Offset, PartitionId};
 use crate::limits::{TAIL_FAILURE_PAUSE, TAIL_FULL_PAUSE, TAIL_READS_MAX, TAIL_REQUESTS_MAX};
+use crate::store::Error;
 use crate::store::messages::ReadLimit;
 use crate::store::partitions::Partition;
 use crate::store::timeline::Era;
@@ -220,11 +222,14 @@ struct Cursor {
     marks: Marks,
     /// When `next` was the place to go on.
     era: Era,
+    /// Where it was said that a message does not open.
+    told_sealed: Option<Offset>,
 }
 
 impl Cursor {
     fn new(number: u32, partition_id: PartitionId, next: Offset, era: Era) -> Self {
-        Self { number, partition_id, next, short_since: None, marks: Marks::default(), era }
+        let marks = Marks::default();
+        Self { number, partition_id, next, short_since: None, marks, era, told_sealed: None }
     }
 }
 
@@ -372,6 +377,9 @@ impl Task {
                 }
                 Err(error) => {
                     tracing::debug!(%error, partition = %partition_id, "a tail could not read");
+                    if let ReadError::Store(error) = &error {
+                        self.on_unread(place, next, error);
+                    }
                     return Turn::Failed;
                 }
             },
@@ -420,6 +428,16 @@ impl Task {
         let limit = ReadLimit { messages: messages as u32, bytes };
         let found = Slab::new(self.reader.read(partition_id, from, limit).await?);
         Ok(found.map(|slab| Slab::piece(&Arc::new(slab), from, messages, bytes)).into_iter().collect())
+    }
+
+    /// Tells, once, that it stops at a message that does not open.
+    fn on_unread(&mut self, place: usize, at: Offset, error: &Error) {
+        let cursor = &mut self.cursors[place];
+        if let (Some(code), true) = (unopened(error), cursor.told_sealed != Some(at)) {
+            cursor.told_sealed = Some(at);
+            let partition = Some(cursor.number);
+            self.tell(ErrorFrame { partition, ..ErrorFrame::new(code, error.to_string()) });
+        }
     }
 
     fn on_overtaken(&mut self, place: usize, start: Offset) {

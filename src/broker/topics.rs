@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 use laneway_client::TopicName;
+use laneway_client::labels::{InvalidLabel, Labels, check_label, check_labels};
 use laneway_client::topic::{AlterTopic, CreateTopic, InvalidTopicName, Retention, TOPIC_PARTITIONS_MAX};
 use tokio::sync::broadcast;
 
@@ -41,6 +42,8 @@ pub enum TopicError {
     Unknown { name: String },
     #[error("topic {name} has {partitions} partitions, and a topic never loses one")]
     Shrinks { name: String, partitions: u32 },
+    #[error(transparent)]
+    Label(#[from] InvalidLabel),
     #[error(transparent)]
     Store(#[from] Error),
 }
@@ -166,6 +169,7 @@ impl Topics {
             Altered::Shrinks { partitions } => {
                 Err(TopicError::Shrinks { name: name.to_string(), partitions })
             }
+            Altered::TooManyLabels => Err(InvalidLabel::TooMany.into()),
             Altered::Unknown => Err(unknown(name)),
         }
     }
@@ -186,9 +190,10 @@ impl Topics {
         }
     }
 
-    /// One page of topics by name.
-    pub async fn list(&self, after: &str) -> Result<Vec<Topic>, TopicError> {
-        Ok(self.store.topics_list(after, TOPICS_PAGE_MAX).await?)
+    /// One page of topics by name: those that have all of these labels.
+    pub async fn list(&self, after: &str, labels: &Labels) -> Result<Vec<Topic>, TopicError> {
+        check_labels(labels)?;
+        Ok(self.store.topics_list(after, TOPICS_PAGE_MAX, labels).await?)
     }
 
     /// The name of the topic that a partition belongs to, and its number there.
@@ -229,7 +234,10 @@ fn settings(request: &CreateTopic) -> Result<TopicSettings, TopicError> {
         },
         retention_completed: request.retention_completed_ms.map(Duration::from_millis),
         group_expiry: request.group_expiry_ms.map(Duration::from_millis),
+        labels: request.labels.clone(),
+        encryption: request.encryption.unwrap_or_default(),
     };
+    check_labels(&request.labels)?;
     let (segment_min, segment_max) = (u64::from(SEGMENT_MESSAGES_MIN), u64::from(SEGMENT_MESSAGES_MAX));
     let window_max = DEDUP_WINDOW_MAX.as_millis() as u64;
     in_range("partitions", u64::from(request.partitions), 1, u64::from(TOPIC_PARTITIONS_MAX))?;
@@ -267,7 +275,10 @@ fn changes(request: &AlterTopic) -> Result<TopicChanges, TopicError> {
         max_stored_bytes,
         retention_completed_ms,
         group_expiry_ms,
+        ref labels,
+        encryption,
     } = *request;
+    labels.iter().try_for_each(|(name, value)| check_label(name, value.as_deref()))?;
     let given = |retention: Retention| match retention {
         Retention::Leave | Retention::None => None,
         Retention::Bound(bound) => Some(bound),
@@ -306,6 +317,8 @@ fn changes(request: &AlterTopic) -> Result<TopicChanges, TopicError> {
         max_stored_bytes,
         retention_completed_ms,
         group_expiry_ms: stored(group_expiry_ms),
+        labels: labels.clone(),
+        encryption,
     })
 }
 

@@ -10,10 +10,13 @@ use super::access::print_table;
 use super::signals::Signals;
 use super::{Failure, print_json};
 use crate::bench::database::Database;
-use crate::bench::measures::{Course, delivery, publishing, raw, room, singles};
-use crate::bench::report::{Bar as Threshold, Figures, Report, Verdict};
+use crate::bench::measures::{Course, delivery, publishing, raw, retention, room, singles};
+use crate::bench::report::{Bar as Threshold, Environment, Figures, Report, Verdict};
 use crate::bench::{BenchError, Progress, Schedule, worker};
 use crate::cli::output::println;
+
+/// How long the row of memory is about.
+const MEMORY_LENGTH: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Args)]
 pub(super) struct Bench {
@@ -67,7 +70,11 @@ enum What {
     },
     /// A new group a million messages behind
     #[command(after_help = "Example:\n  laneway bench catchup")]
-    Catchup,
+    Catchup {
+        /// Messages that it is behind
+        #[arg(long, default_value_t = delivery::BACKLOG_DEFAULT, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
+        messages: u64,
+    },
     /// Sessions that do nothing: memory, processor, commits
     #[command(after_help = "Example:\n  laneway bench idle --sessions 10000 --rest 60")]
     Idle {
@@ -95,37 +102,60 @@ enum What {
     #[command(after_help = "Example:\n  laneway bench retention")]
     Retention,
     /// Broker memory at full rate with one consumer ten times slower than the rest
-    #[command(after_help = "Example:\n  laneway bench memory --minutes 10")]
+    #[command(after_help = "Example:\n  laneway bench memory --length 10m")]
     Memory {
-        /// Minutes at full rate
-        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=600))]
-        minutes: u32,
+        /// Time at full rate
+        #[arg(long, default_value = "2m")]
+        length: humantime::Duration,
     },
-    /// Everything, and a table of what is met
-    #[command(after_help = "Example:\n  laneway bench all --json > bench.json")]
-    All,
+    /// Everything, and a table of what is met; a measurement that fails is named, and the others go on
+    #[command(
+        after_help = "Examples:\n  laneway bench all --json > bench.json\n  laneway bench all --only publish,latency,idle"
+    )]
+    All {
+        /// Only these measurements, in the order of `all`
+        #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(What::NAMES))]
+        only: Vec<String>,
+    },
     /// A process of a measurement
     #[command(hide = true)]
     Worker { post: String },
 }
 
 impl What {
-    /// Everything that has a bar.
-    fn all() -> Vec<Self> {
+    /// Of everything that has a bar.
+    const NAMES: [&str; 13] = [
+        "append",
+        "publish",
+        "e2e",
+        "fanout",
+        "singles",
+        "latency",
+        "catchup",
+        "partitions",
+        "brokers",
+        "growth",
+        "idle",
+        "memory",
+        "retention",
+    ];
+
+    /// Everything that has a bar, in the order of the names.
+    fn all() -> [Self; Self::NAMES.len()] {
         let (rate, sessions, rest) = (singles::RATE_DEFAULT, 10_000, 60);
-        vec![
+        [
             Self::Append,
             Self::Publish,
             Self::E2e,
             Self::Fanout,
             Self::Singles,
             Self::Latency { rate },
-            Self::Catchup,
+            Self::Catchup { messages: delivery::BACKLOG_DEFAULT },
             Self::Partitions,
             Self::Brokers,
             Self::Growth { messages: 10_000_000 },
             Self::Idle { sessions, rest },
-            Self::Memory { minutes: 10 },
+            Self::Memory { length: MEMORY_LENGTH.into() },
             Self::Retention,
         ]
     }
@@ -139,7 +169,7 @@ impl What {
             Self::Fanout => delivery::fan_out(database, course).await,
             Self::Singles => singles::singles(database, course).await,
             Self::Latency { rate } => singles::latency(database, *rate, course).await,
-            Self::Catchup => delivery::catch_up(database, course).await,
+            Self::Catchup { messages } => delivery::catch_up(database, *messages, course).await,
             Self::Idle { sessions, rest } => {
                 let rest = Duration::from_secs(u64::from(*rest));
                 room::idle(database, *sessions as usize, rest, course).await
@@ -147,11 +177,9 @@ impl What {
             Self::Growth { messages } => room::growth(database, *messages, course).await,
             Self::Partitions => publishing::partitions(database, course).await,
             Self::Brokers => publishing::brokers(database, course).await,
-            Self::Retention => publishing::retention(database, course).await,
-            Self::Memory { minutes } => {
-                room::memory(database, Duration::from_secs(60 * u64::from(*minutes)), course).await
-            }
-            Self::All | Self::Worker { .. } => Err(BenchError::Unreadable { what: "measurement" }),
+            Self::Retention => retention::retention(database, course).await,
+            Self::Memory { length } => room::memory(database, **length, course).await,
+            Self::All { .. } | Self::Worker { .. } => Err(BenchError::Unreadable { what: "measurement" }),
         }
     }
 }
@@ -160,6 +188,16 @@ impl What {
 #[derive(Debug, Serialize)]
 struct Everything {
     benches: Vec<Report>,
+    /// The table: those of all measurements.
+    verdicts: Vec<Verdict>,
+    failures: Vec<Failed>,
+}
+
+/// A measurement that could not be taken.
+#[derive(Debug, Serialize)]
+struct Failed {
+    bench: &'static str,
+    error: String,
 }
 
 impl Bench {
@@ -167,39 +205,55 @@ impl Bench {
         if let What::Worker { post } = &self.what {
             return worker::run(serde_json::from_str(post)?).await;
         }
-        let wanted = match &self.what {
-            What::All => What::all(),
-            one => vec![one.clone()],
-        };
         let signals = Signals::watch()?;
-        let mut reports = Vec::new();
-        for what in wanted {
-            let database = Database::open(self.url.clone()).await?; // each begins with an empty one
-            let result = signals.unless(self.measure(&what, &database)).await;
-            database.close().await?; // also after a failure or Ctrl-C: no server of ours stays behind
-            let report = result.unwrap_or_else(|| Err("interrupted".into()))?;
-            if !self.json {
+        match &self.what {
+            What::All { only } => self.run_all(only, &signals).await,
+            one => {
+                let report = self.take(one, &signals).await?;
+                if self.json {
+                    return print_json(&report);
+                }
                 print(&report);
-            }
-            reports.push(report);
-        }
-        self.conclude(reports)
-    }
-
-    fn conclude(&self, mut reports: Vec<Report>) -> Result<(), Failure> {
-        match (&self.what, self.json) {
-            (What::All, true) => print_json(&Everything { benches: reports }),
-            (What::All, false) => {
-                println!();
-                print_verdicts(reports.iter().flat_map(|report| &report.verdicts));
                 Ok(())
             }
-            (_, true) => match reports.pop() {
-                Some(report) => print_json(&report),
-                None => Ok(()),
-            },
-            (_, false) => Ok(()),
         }
+    }
+
+    /// Takes one after the other. What fails does not keep the others from being taken, nor what was measured from being told.
+    async fn run_all(&self, only: &[String], signals: &Signals) -> Result<(), Failure> {
+        let wanted = What::NAMES.into_iter().zip(What::all());
+        let wanted = wanted.filter(|(name, _)| only.is_empty() || only.iter().any(|one| one == name));
+        let mut everything = Everything { benches: Vec::new(), verdicts: Vec::new(), failures: Vec::new() };
+        for (bench, what) in wanted {
+            if signals.are_stopped() {
+                everything.failures.push(Failed { bench, error: "interrupted".into() });
+                continue;
+            }
+            match self.take(&what, signals).await {
+                Ok(report) => {
+                    if !self.json {
+                        print(&report);
+                    }
+                    everything.verdicts.extend(report.verdicts.iter().cloned());
+                    everything.benches.push(report);
+                }
+                Err(error) => {
+                    eprintln!("laneway: {bench} could not be measured: {error}");
+                    everything.failures.push(Failed { bench, error: error.to_string() });
+                }
+            }
+        }
+        everything.conclude(self.json)
+    }
+
+    /// One measurement, from an empty database to its end, whatever happens in between.
+    async fn take(&self, what: &What, signals: &Signals) -> Result<Report, Failure> {
+        let database = Database::open(self.url.clone()).await?;
+        let result = signals.unless(self.measure(what, &database)).await;
+        let closed = database.close().await; // also after a failure or Ctrl-C: no server of ours stays behind
+        let report = result.unwrap_or_else(|| Err("interrupted".into()))?;
+        closed?;
+        Ok(report)
     }
 
     async fn measure(&self, what: &What, database: &Database) -> Result<Report, Failure> {
@@ -211,17 +265,24 @@ impl Bench {
     }
 }
 
+impl Everything {
+    fn conclude(self, json: bool) -> Result<(), Failure> {
+        if json {
+            print_json(&self)?;
+        } else {
+            println!();
+            print_verdicts(self.verdicts.iter());
+        }
+        if self.failures.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<&str> = self.failures.iter().map(|failed| failed.bench).collect();
+        Err(format!("not measured: {}", names.join(", ")).into())
+    }
+}
+
 fn print(report: &Report) {
-    let environment = &report.environment;
-    println!(
-        "{}: PostgreSQL {}, {} cores, laneway {}, {} rounds of {} s",
-        report.bench,
-        environment.postgres,
-        environment.cores,
-        environment.laneway,
-        environment.rounds,
-        environment.seconds
-    );
+    print_environment(report.bench, &report.environment);
     line("against", report.limits.as_ref(), report.against);
     line("measured", report.rates.as_ref(), "per second");
     line("ratio", report.ratios.as_ref(), "");
@@ -230,13 +291,34 @@ fn print(report: &Report) {
     {
         println!("{:>9}  p50 {p50} µs, p99 {p99} µs, p99.9 {p999} µs: {of}", "latency");
     }
+    if let Some(missing) = report.missing.filter(|missing| *missing > 0) {
+        println!(
+            "{:>9}  {missing} messages came too late to be waited for; they count as late as that",
+            "late"
+        );
+    }
     if let Some(commits) = report.commits_per_message {
         println!("{:>9}  {commits:.4} per message", "commits");
     }
     if let Some(mb) = report.rss_mb {
-        println!("{:>9}  {mb:.0} MB in the broker at most", "memory");
+        println!("{:>9}  {mb:.0} MB in the largest broker at most", "memory");
+    }
+    for note in &report.notes {
+        println!("{:>9}  {note}", "note");
     }
     print_verdicts(report.verdicts.iter());
+}
+
+fn print_environment(bench: &str, environment: &Environment) {
+    let Environment { cpu, cores, memory_mb, kernel, postgres, fsync, synchronous_commit, .. } = environment;
+    println!(
+        "{bench}: laneway {}, PostgreSQL {postgres} (fsync {fsync}, synchronous_commit {synchronous_commit}), {} rounds of {} s",
+        environment.laneway, environment.rounds, environment.seconds
+    );
+    let unknown = "unknown".to_owned();
+    let memory = memory_mb.map_or(unknown.clone(), |mb| format!("{mb} MB"));
+    let (cpu, kernel) = (cpu.as_ref().unwrap_or(&unknown), kernel.as_ref().unwrap_or(&unknown));
+    println!("{:>9}  {cores} cores ({cpu}), {memory} of memory, kernel {kernel}", "machine");
 }
 
 fn line(name: &str, figures: Option<&Figures>, unit: &str) {

@@ -1,6 +1,7 @@
 //! `laneway dead`: list, show, replay and drop what groups have given up, through the broker's HTTP API.
 
 use clap::{Args, Subcommand};
+use laneway_client::ErrorCode;
 use laneway_client::dead_letter::{DeadLetter, DeadLetterList, DeadLetterQuery};
 use laneway_client::message::Encoding;
 use serde_json::value::RawValue;
@@ -97,6 +98,7 @@ fn print_list(list: &DeadLetterList) {
     };
     let names = ["ID", "TOPIC", "PARTITION", "OFFSET", "GROUP", "ATTEMPTS", "DEAD SINCE", "REASON"];
     print_table(names, list.dead_letters.iter().map(row));
+    warn_unopened("dead letter", list.dead_letters.iter().map(|letter| (letter.id, letter.error)));
     if let Some(next) = list.next {
         eprintln!("there are more: --after {next}");
     }
@@ -119,6 +121,15 @@ fn print_detail(letter: &DeadLetter) {
     }
     println!();
     println!("{}", readable(&letter.payload, letter.encoding));
+}
+
+/// Says below a list which of its payloads do not open at the broker; nothing if all do.
+pub(super) fn warn_unopened(what: &str, rows: impl Iterator<Item = (i64, Option<ErrorCode>)>) {
+    for (id, error) in rows {
+        if let Some(code) = error {
+            eprintln!("the payload of {what} {id} does not open at this broker: {}", code.as_str());
+        }
+    }
 }
 
 /// Text as it is; anything else as JSON carries it.

@@ -101,12 +101,13 @@ impl Doctor {
             None => (DEFAULT_URL, Expected::ByDefault),
         };
         let admin = Admin::new(url)?;
-        let (health, readiness) = tokio::join!(admin.health(), admin.ready());
+        let (health, readiness, keys) = tokio::join!(admin.health(), admin.ready(), admin.list_keys());
         Ok(BrokerFacts {
             url: url.to_owned(),
             expected,
             health: health.map_err(|error| error.to_string()),
             readiness: readiness.map_err(|error| error.to_string()),
+            keys: keys.map_err(|error| error.to_string()),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use laneway_client::group_api::{GroupDescription, GroupDetail, GroupQuery, Seek, Sought};
-use laneway_client::wire::{GroupCapacity, OnFailure, Start, WantedSettings};
+use laneway_client::wire::{GroupCapacity, GroupOrdering, OnFailure, Start, WantedSettings};
 use laneway_client::{Admin, admin::AdminError};
 
 use super::Failure;
@@ -35,6 +35,7 @@ enum Action {
     #[command(
         after_help = "Examples:\n  laneway group alter orders billing --max-attempts 10 --ack-deadline 2m\n  \
         laneway group alter orders billing --on-failure skip\n  \
+        laneway group alter orders billing --ordering key --on-failure park\n  \
         laneway group alter orders audit --capacity excluded\n  \
         laneway group alter orders digest --window 5s --window-max 1m\n  \
         laneway group alter orders billing --max-age 1h --on-expiry dead_letter"
@@ -95,7 +96,7 @@ struct Which {
     // Named, because clap counts no flattened ones.
     args = [
         "ack_deadline", "max_attempts", "backoff_base", "backoff_factor", "backoff_cap", "on_failure", "capacity", "delay",
-        "window", "window_max", "max_age", "on_expiry",
+        "window", "window_max", "max_age", "on_expiry", "ordering",
     ]
 )]
 struct Settings {
@@ -114,7 +115,10 @@ struct Settings {
     /// Longest pause, like 1m
     #[arg(long, value_name = "DURATION")]
     backoff_cap: Option<humantime::Duration>,
-    /// dead_letter: keep the message aside; skip: go on without it; block: stop the lane
+    /// partition: all messages of a partition are in order; key: those of each key. Only while nobody consumes
+    #[arg(long, value_name = "partition|key", value_parser = ordering)]
+    ordering: Option<GroupOrdering>,
+    /// dead_letter: keep the message aside; skip: go on without it; block: stop the lane; park: set its key aside (ordering key)
     #[arg(long, value_name = "POLICY", value_parser = on_failure)]
     on_failure: Option<OnFailure>,
     /// counted: what it has not done counts against the limits of its topic; excluded: it does not
@@ -135,6 +139,7 @@ impl Settings {
             backoff_cap_ms: ms(self.backoff_cap),
             on_failure: self.on_failure,
             capacity: self.capacity,
+            ordering: self.ordering,
             ..WantedSettings::default()
         };
         self.windows.add_to(wanted)
@@ -226,6 +231,9 @@ fn print_settings(group: &GroupDescription) {
         if settings.max_attempts == 1 { "" } else { "s" },
         settings.on_failure.as_str()
     );
+    if settings.ordering == GroupOrdering::Key {
+        println!("  in order by key");
+    }
     println!(
         "  backoff {} ms, times {}, at most {} ms",
         settings.backoff_base_ms, settings.backoff_factor, settings.backoff_cap_ms
@@ -270,7 +278,13 @@ fn capacity(text: &str) -> Result<GroupCapacity, String> {
 }
 
 fn on_failure(text: &str) -> Result<OnFailure, String> {
-    let all = [OnFailure::DeadLetter, OnFailure::Skip, OnFailure::Block];
+    let all = [OnFailure::DeadLetter, OnFailure::Skip, OnFailure::Block, OnFailure::Park];
     let found = all.into_iter().find(|policy| policy.as_str() == text);
-    found.ok_or_else(|| "say dead_letter, skip or block".into())
+    found.ok_or_else(|| "say dead_letter, skip, block or park".into())
+}
+
+fn ordering(text: &str) -> Result<GroupOrdering, String> {
+    let all = [GroupOrdering::Partition, GroupOrdering::Key];
+    let found = all.into_iter().find(|ordering| ordering.as_str() == text);
+    found.ok_or_else(|| "say partition or key".into())
 }

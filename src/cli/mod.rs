@@ -10,10 +10,14 @@ mod dead;
 mod dead_each;
 mod doctor;
 mod group;
+mod key_ring;
+mod keys;
+mod labels;
 mod lane;
 mod management;
 mod news;
 mod output;
+mod parked;
 mod place;
 mod pop;
 mod publish;
@@ -73,8 +77,12 @@ enum Command {
     Group(group::Group),
     /// See who holds which partition for which group
     Lane(lane::Lane),
+    /// Make and list keys of encrypted topics
+    Keys(keys::Keys),
     /// List, show, replay and drop dead letters
     Dead(dead::Dead),
+    /// List, show, replay and drop parked keys
+    Parked(parked::Parked),
     /// List, show, move and cancel messages that wait for their time
     Schedule(schedule::Schedules),
     /// Draw a trace: every message of it as a tree, with what became of it and when
@@ -118,7 +126,9 @@ pub fn run() -> ExitCode {
             Command::Topic(command) => command.run().await,
             Command::Group(command) => command.run().await,
             Command::Lane(command) => command.run().await,
+            Command::Keys(command) => command.run().await,
             Command::Dead(command) => command.run().await,
+            Command::Parked(parked) => parked.run().await,
             Command::Schedule(command) => command.run().await,
             Command::Trace(command) => command.run().await,
             Command::Top(command) => command.run().await,

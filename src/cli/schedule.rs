@@ -5,7 +5,7 @@ use laneway_client::schedule::{MoveSchedule, Schedule, ScheduleList, ScheduleQue
 
 use super::Failure;
 use super::access::{Access, print_table};
-use super::dead::readable;
+use super::dead::{readable, warn_unopened};
 use crate::cli::output::println;
 
 #[derive(Debug, Args)]
@@ -112,6 +112,7 @@ fn print_list(list: &ScheduleList) {
     };
     let names = ["ID", "TOPIC", "PARTITION", "DUE AT", "SCHEDULED AT", "TRANSACTION ID"];
     print_table(names, list.schedules.iter().map(row));
+    warn_unopened("schedule", list.schedules.iter().map(|schedule| (schedule.id, schedule.error)));
     if let Some(next) = list.next {
         eprintln!("there are more: --after {next}");
     }

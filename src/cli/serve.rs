@@ -17,9 +17,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
+use super::key_ring::KeyRingSource;
 use super::signals::Signals;
 use crate::broker::{Broker, BrokerSettings, Running};
 use crate::config::{DatabaseChoice, Exposure, LISTEN_DEFAULT, check_listen};
+use crate::encryption::KeyRing;
 use crate::limits::{
     BROKER_TTL_MAX, BROKER_TTL_MIN, RETENTION_AGE_MAX, SHUTDOWN_TIMEOUT, TIMES_RETENTION_MIN,
     TRACE_READS_AT_ONCE,
@@ -36,7 +38,8 @@ const EXPORT_END_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  laneway serve\n  laneway serve --data-dir /srv/laneway --listen 127.0.0.1:9000\n  \
-    LANEWAY_DATABASE_URL=postgresql://laneway@db.internal/laneway?sslmode=verify-full laneway serve"
+    LANEWAY_DATABASE_URL=postgresql://laneway@db.internal/laneway?sslmode=verify-full laneway serve\n  \
+    laneway serve --key-ring-file /etc/laneway/keys"
 )]
 pub(super) struct Serve {
     /// Address to listen on; loopback only, unless --insecure-listen
@@ -60,6 +63,8 @@ pub(super) struct Serve {
     /// An OpenTelemetry collector that takes OTLP over HTTP, such as http://localhost:4318: spans of messages are sent to it
     #[arg(long, env = "LANEWAY_OTLP_ENDPOINT", value_name = "URL")]
     otlp_endpoint: Option<String>,
+    #[command(flatten)]
+    key_ring: KeyRingSource,
     #[command(flatten)]
     tuning: Tuning,
 }
@@ -99,6 +104,7 @@ struct Tuning {
 impl Serve {
     pub(super) async fn run(self) -> Result<(), Failure> {
         crate::telemetry::start();
+        let key_ring = self.key_ring.read()?.unwrap_or_default();
         let (spans, exporting) = spans(self.otlp_endpoint.as_deref())?;
         let exposure = if self.insecure_listen { Exposure::Insecure } else { Exposure::LoopbackOnly };
         check_listen(self.listen, exposure)?;
@@ -110,7 +116,7 @@ impl Serve {
             DatabaseChoice::Given { .. } => None,
             DatabaseChoice::Private { data_dir, bin_dir } => Some(start_private(data_dir, bin_dir).await?),
         };
-        let result = self.serve(listener, &signals, postgres.as_ref(), spans).await;
+        let result = self.serve(listener, &signals, postgres.as_ref(), (spans, key_ring)).await;
         if let Some(exporting) = exporting {
             let _late = tokio::time::timeout(EXPORT_END_TIMEOUT, exporting).await; // the last spans; nobody waits long
         }
@@ -136,15 +142,18 @@ impl Serve {
         listener: TcpListener,
         signals: &Signals,
         postgres: Option<&PrivatePostgres>,
-        spans: Spans,
+        (spans, key_ring): (Spans, KeyRing),
     ) -> Result<(), Failure> {
         let url = match (postgres, &self.database_url) {
             (Some(postgres), _) => postgres.url(),
             (None, url) => url.clone().unwrap_or_default(),
         };
-        let store = Store::new(self.tuning.settings(url))?;
+        let store = Store::new(self.tuning.settings(url))?.with_key_ring(key_ring);
         let Some(ready) = signals.unless(prepare(&store)).await else { return Ok(()) };
         ready?;
+        if let Err(error) = crate::broker::keys::warn_of_missing(&store).await {
+            tracing::warn!(%error, "nobody knows whether keys are missing");
+        }
         let status = postgres.map(PrivatePostgres::status);
         let mut metrics = Registry::with_prefix("laneway");
         store.register_metrics(&mut metrics);

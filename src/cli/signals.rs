@@ -38,6 +38,11 @@ impl Signals {
         let _ended = asked.wait_for(|asked| *asked).await;
     }
 
+    /// Whether it was asked for.
+    pub fn are_stopped(&self) -> bool {
+        *self.asked.borrow()
+    }
+
     /// Runs something unless a signal comes first, or came already.
     pub async fn unless<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {

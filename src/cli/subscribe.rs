@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use laneway_client::admin::AdminError;
+use laneway_client::selection::Selection;
 use laneway_client::wire::WantedSettings;
 use laneway_client::{Client, ErrorCode, Options, Start};
 
@@ -11,7 +12,7 @@ use super::access::Address;
 use super::reading::{End, Form, Reading, Settle, pace};
 use super::signals::Signals;
 use super::windows::Windows;
-use super::{Failure, news, place};
+use super::{Failure, labels, news, place};
 
 /// What is accepted at once: enough to keep a pipe busy, little enough to hold in memory.
 const CREDIT: (u32, u64) = (4_000, 8 << 20);
@@ -27,16 +28,28 @@ many as may be in flight (10,000).\n\nThe object of --format json has the names 
 if it is no text, which `encoding` says (`text`, `base64`); the same holds for `key` and `key_encoding`.\n\n\
 --delay, --window, --max-age and --on-expiry are settings of the group: the first subscriber decides them, the others must agree, \
 and `laneway group alter` changes them.\n\n\
+Of several topics, the message that has waited longest is printed first. Topics that match a pattern or labels later join by \
+themselves, from their first message on. A pattern wants quotes: * is for laneway, not for the shell.\n\n\
 Examples:\n  laneway subscribe orders --group billing\n  \
 laneway subscribe orders --group audit --from latest --format json | jq .payload\n  \
 laneway subscribe orders --group peek --no-ack --count 10\n  \
-laneway subscribe orders --group digest --window 5s --max-age 1h";
+laneway subscribe orders --group digest --window 5s --max-age 1h\n  \
+laneway subscribe orders refunds --group billing\n  \
+laneway subscribe --pattern 'orders.*' --group billing\n  \
+laneway subscribe --label namespace=shop --label task=ship --group shipping";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Subscribe {
-    /// What to consume
-    topic: String,
+    /// What to consume: one topic or several
+    #[arg(value_name = "TOPIC", required_unless_present_any = ["pattern", "labels"], conflicts_with_all = ["pattern", "labels"])]
+    topics: Vec<String>,
+    /// Topics whose names match, now and later: * stands for any characters
+    #[arg(long, value_name = "PATTERN")]
+    pattern: Option<String>,
+    /// Topics that have this label, and this one, now and later
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = labels::label)]
+    labels: Vec<(String, String)>,
     /// The group; the first subscriber makes it
     #[arg(long, value_name = "GROUP")]
     group: String,
@@ -75,7 +88,11 @@ impl Subscribe {
     }
 
     async fn print(&self, client: &Client, signals: &Signals) -> Result<(), Failure> {
-        let mut subscribing = client.subscribe(&self.topic, &self.group).credit(CREDIT.0, CREDIT.1);
+        let subscribing = match (&self.topics[..], self.selects()) {
+            ([topic], false) => client.subscribe(topic, &self.group),
+            (_, _) => client.select(self.selection(), &self.group),
+        };
+        let mut subscribing = subscribing.credit(CREDIT.0, CREDIT.1);
         subscribing = subscribing.settings(self.windows.add_to(WantedSettings::default()));
         if let Some(from) = &self.from {
             subscribing = subscribing.start(from.clone());
@@ -102,18 +119,34 @@ impl Subscribe {
         }
     }
 
+    /// Whether topics are matched rather than named.
+    fn selects(&self) -> bool {
+        self.pattern.is_some() || !self.labels.is_empty()
+    }
+
+    fn selection(&self) -> Selection {
+        let (topics, pattern) = (self.topics.clone(), self.pattern.clone());
+        Selection { topics, pattern, labels: labels::given(&self.labels) }
+    }
+
     /// `--from` is for new groups: who asks for a place and does not get it is told.
     async fn warn_of_group(&self) -> Result<(), Failure> {
         if self.from.is_none() {
             return Ok(());
         }
-        match self.address.admin()?.show_group(&self.topic, &self.group).await {
-            Ok(_) => eprintln!(
-                "laneway: group {} exists and goes on where it is: `laneway group seek` moves it",
-                self.group
-            ),
-            Err(AdminError::Refused(problem)) if problem.code == ErrorCode::UnknownGroup => {}
-            Err(error) => return Err(error.into()),
+        let admin = self.address.admin()?;
+        for topic in &self.topics {
+            match admin.show_group(topic, &self.group).await {
+                Ok(_) => {
+                    eprintln!(
+                        "laneway: group {} exists and goes on where it is: `laneway group seek` moves it",
+                        self.group
+                    );
+                    return Ok(());
+                }
+                Err(AdminError::Refused(problem)) if problem.code == ErrorCode::UnknownGroup => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }

@@ -3,12 +3,14 @@
 use clap::builder::BoolishValueParser;
 use clap::{Args, Subcommand};
 use laneway_client::Admin;
+use laneway_client::labels::Labels;
 use laneway_client::topic::{
-    AlterTopic, CreateTopic, PartitionDescription, Retention, TopicDescription, TopicDetail,
+    AlterTopic, CreateTopic, Encryption, PartitionDescription, Retention, TopicDescription, TopicDetail,
 };
 
 use super::Failure;
 use super::access::{Access, ask, print_table};
+use super::labels;
 use super::management::{self, PurgeTopic};
 use super::topic_capacity::{self, bound, duration};
 use crate::cli::output::println;
@@ -26,11 +28,19 @@ enum Action {
     /// Make a topic
     #[command(after_help = "Examples:\n  laneway topic create orders --partitions 8\n  \
         laneway topic create audit --retention-age 30d --retention-bytes 50000000000\n  \
-        laneway topic create jobs --max-backlog-messages 100000 --retention-completed 1h")]
+        laneway topic create jobs --max-backlog-messages 100000 --retention-completed 1h\n  \
+        laneway topic create orders --label namespace=shop --label task=ship")]
     Create(Create),
     /// List all topics
-    #[command(after_help = "Examples:\n  laneway topic list\n  laneway topic list --json | jq -r '.[].name'")]
-    List,
+    #[command(
+        after_help = "Examples:\n  laneway topic list\n  laneway topic list --label namespace=shop\n  \
+        laneway topic list --json | jq -r '.[].name'"
+    )]
+    List {
+        /// Only those with this label, and this one
+        #[arg(long = "label", value_name = "NAME=VALUE", value_parser = labels::label)]
+        labels: Vec<(String, String)>,
+    },
     /// Show a topic and where its partitions stand
     #[command(after_help = "Example:\n  laneway topic show orders")]
     Show {
@@ -52,7 +62,8 @@ enum Action {
     #[command(after_help = "Examples:\n  laneway topic alter orders --partitions 16\n  \
         laneway topic alter audit --retention-age 30d --retention-bytes none\n  \
         laneway topic alter clicks --delivery-times off\n  \
-        laneway topic alter jobs --max-backlog-messages none --group-expiry 30d")]
+        laneway topic alter jobs --max-backlog-messages none --group-expiry 30d\n  \
+        laneway topic alter orders --label task=pack --unlabel namespace")]
     Alter(Alter),
     /// Stop a topic: it takes no messages and delivers none until it is resumed
     #[command(after_help = "Example:\n  laneway topic pause orders")]
@@ -129,6 +140,12 @@ struct Create {
     /// Delete groups that nobody has used for so long, like 30d [default: keep]
     #[arg(long, value_name = "DURATION")]
     group_expiry: Option<humantime::Duration>,
+    /// A word that subscriptions can match, like task=ship; may be given again
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = labels::label)]
+    labels: Vec<(String, String)>,
+    /// Seal payloads before they are stored, with keys from the key ring of the brokers [default: none]
+    #[arg(long, value_name = "aes_256_gcm|none")]
+    encryption: Option<Encryption>,
 }
 
 #[derive(Debug, Args)]
@@ -175,6 +192,15 @@ struct Changes {
     /// Delete groups that nobody has used for so long, like 30d; none: keep
     #[arg(long, value_name = "DURATION|none", value_parser = duration)]
     group_expiry: Option<Retention>,
+    /// Set a label, like task=ship; others stay
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = labels::label)]
+    labels: Vec<(String, String)>,
+    /// Take a label away
+    #[arg(long = "unlabel", value_name = "NAME")]
+    unlabels: Vec<String>,
+    /// Seal the payloads of new messages, or none; stored ones stay as they are
+    #[arg(long, value_name = "aes_256_gcm|none")]
+    encryption: Option<Encryption>,
 }
 
 impl Topic {
@@ -187,7 +213,10 @@ impl Topic {
                     println!("made topic {} with {}", made.topic.name, partitions(&made.topic))
                 })
             }
-            Action::List => access.print(&list(&admin).await?, |topics| print_list(topics)),
+            Action::List { labels } => {
+                let labels = labels::given(&labels);
+                access.print(&list(&admin, &labels).await?, |topics| print_list(topics, &labels))
+            }
             Action::Show { name } => access.print(&admin.show_topic(&name).await?, print_detail),
             Action::History { name, limit } => {
                 let events = topic_capacity::history(&admin, &name, limit).await?;
@@ -232,6 +261,8 @@ impl Changes {
             max_stored_bytes: self.max_stored_bytes.unwrap_or_default(),
             retention_completed_ms: self.retention_completed.unwrap_or_default(),
             group_expiry_ms: self.group_expiry.unwrap_or_default(),
+            labels: labels::changes(&self.labels, &self.unlabels),
+            encryption: self.encryption,
         }
     }
 }
@@ -252,15 +283,17 @@ impl Create {
             max_stored_bytes: self.max_stored_bytes,
             retention_completed_ms: self.retention_completed.map(|grace| grace.as_millis() as u64),
             group_expiry_ms: self.group_expiry.map(|expiry| expiry.as_millis() as u64),
+            labels: labels::given(&self.labels),
+            encryption: self.encryption,
         }
     }
 }
 
-async fn list(admin: &Admin) -> Result<Vec<TopicDescription>, Failure> {
+async fn list(admin: &Admin, labels: &Labels) -> Result<Vec<TopicDescription>, Failure> {
     let mut topics = Vec::new();
     let mut after = None;
     loop {
-        let page = admin.list_topics(after.as_deref()).await?;
+        let page = admin.list_labelled_topics(after.as_deref(), labels).await?;
         topics.extend(page.topics);
         match page.next {
             Some(next) => after = Some(next),
@@ -269,14 +302,29 @@ async fn list(admin: &Admin) -> Result<Vec<TopicDescription>, Failure> {
     }
 }
 
-fn print_list(topics: &[TopicDescription]) {
+fn print_list(topics: &[TopicDescription], labels: &Labels) {
+    if topics.is_empty() && !labels.is_empty() {
+        return println!("no topic has all of these labels: {}", labels::shown(labels));
+    }
     if topics.is_empty() {
         return println!("no topics yet: make one with `laneway topic create NAME`");
     }
     let row = |topic: &TopicDescription| {
-        [topic.name.clone(), topic.partitions.to_string(), retention(topic), topic.created_at.clone()]
+        let (partitions, labels) = (topic.partitions.to_string(), labels::shown(&topic.labels));
+        [topic.name.clone(), partitions, retention(topic), topic.created_at.clone(), labels]
     };
-    print_table(["TOPIC", "PARTITIONS", "RETENTION", "CREATED"], topics.iter().map(row));
+    match topics.iter().any(|topic| !topic.labels.is_empty()) {
+        true => {
+            print_table(["TOPIC", "PARTITIONS", "RETENTION", "CREATED", "LABELS"], topics.iter().map(row))
+        }
+        false => {
+            let without = |topic| {
+                let [name, partitions, retention, created, _] = row(topic);
+                [name, partitions, retention, created]
+            };
+            print_table(["TOPIC", "PARTITIONS", "RETENTION", "CREATED"], topics.iter().map(without));
+        }
+    }
     let paused = topics.iter().filter(|topic| topic.paused_at.is_some());
     management::print_paused(paused.map(|topic| topic.name.clone()).collect());
 }
@@ -305,7 +353,13 @@ fn print_detail(detail: &TopicDetail) {
     if let Some(paused_at) = &topic.paused_at {
         println!("  paused since {paused_at}: takes no messages and delivers none");
     }
+    if !topic.labels.is_empty() {
+        println!("  labels {}", labels::shown(&topic.labels));
+    }
     println!("  delivery times {}", if topic.delivery_times { "kept" } else { "not kept" });
+    if !topic.encryption.is_none() {
+        println!("  payloads encrypted ({})", topic.encryption.as_str());
+    }
     topic_capacity::print_capacity(detail);
     let row = |partition: &PartitionDescription| {
         [

@@ -7,11 +7,13 @@
 //! | `reach` | whether the database and the broker answer, and in which versions |
 //! | `server` | settings of PostgreSQL, replication, clock |
 //! | `room` | connections, locks, sessions that hold back vacuum |
+//! | `keys` | whether the broker has the keys of encrypted topics |
 //! | `schema` | rights, version and completeness of the schema |
 //!
 //! Must stay true: a finding that is not ok says what to do. `wrong` means that messages, or the broker itself, are at
 //! risk now; `warn` means that they will be if nobody looks.
 
+mod keys;
 mod reach;
 mod room;
 mod schema;

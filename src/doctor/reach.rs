@@ -1,5 +1,7 @@
 //! Whether the database and the broker answer, and in which versions.
 
+use laneway_client::keys::KeyList;
+
 use super::Finding;
 use crate::store::examine::Examination;
 
@@ -36,6 +38,8 @@ pub struct BrokerFacts {
     pub health: Result<Option<String>, String>,
     /// Of `/readyz`.
     pub readiness: Result<(), String>,
+    /// Of `/v1/keys`.
+    pub keys: Result<KeyList, String>,
 }
 
 pub(super) fn database(examination: &Result<Examination, Trouble>) -> Vec<Finding> {
@@ -89,7 +93,11 @@ pub(super) fn broker(facts: &BrokerFacts) -> Vec<Finding> {
         Err(reason) => return vec![away(facts, reason)],
     };
     let healthy = Finding::ok("broker", format!("it answers at {}", facts.url));
-    vec![healthy, broker_version(version.as_deref()), ready(&facts.readiness)]
+    let mut found = vec![healthy, broker_version(version.as_deref()), ready(&facts.readiness)];
+    if version.as_deref() == Some(env!("CARGO_PKG_VERSION")) {
+        found.push(super::keys::keys(&facts.keys)); // another version may not know the question
+    }
+    found
 }
 
 fn away(facts: &BrokerFacts, reason: &str) -> Finding {

@@ -1,5 +1,7 @@
 //! Each check as a pure function: a healthy database, and one thing broken at a time.
 
+use laneway_client::keys::KeyList;
+
 use super::*;
 use crate::store::Error;
 use crate::store::examine::{ActivityFacts, PermissionFacts, ReplicationFacts, SchemaFacts, SettingFacts};
@@ -205,6 +207,7 @@ fn the_schema_is_current_older_newer_edited_or_absent() {
 #[test]
 fn a_database_that_cannot_be_asked_is_one_finding() {
     let broker = BrokerFacts {
+        keys: Ok(KeyList { encrypted_topics: 0, keys: Vec::new() }),
         url: "ws://b".into(),
         expected: Expected::ByDefault,
         health: Err("no broker answers".into()),
@@ -234,6 +237,7 @@ fn a_database_that_cannot_be_asked_is_one_finding() {
 fn a_broker_is_judged_by_its_answers() {
     let own = env!("CARGO_PKG_VERSION");
     let facts = |version: Option<&str>, readiness| BrokerFacts {
+        keys: Ok(KeyList { encrypted_topics: 0, keys: Vec::new() }),
         url: "ws://b".into(),
         expected: Expected::Named,
         health: Ok(version.map(str::to_owned)),
@@ -242,9 +246,31 @@ fn a_broker_is_judged_by_its_answers() {
     let verdicts =
         |facts: BrokerFacts| reach::broker(&facts).iter().map(|finding| finding.verdict).collect::<Vec<_>>();
     use Verdict::{Ok as Fine, Warn, Wrong};
-    assert_eq!(verdicts(facts(Some(own), Ok(()))), [Fine, Fine, Fine]);
+    assert_eq!(verdicts(facts(Some(own), Ok(()))), [Fine, Fine, Fine, Fine]);
     assert_eq!(verdicts(facts(Some("9.9.9"), Ok(()))), [Fine, Warn, Fine]);
     assert_eq!(verdicts(facts(None, Err("draining".into()))), [Fine, Warn, Wrong]);
     let away = BrokerFacts { health: Err("refused".into()), ..facts(None, Ok(())) };
     assert_eq!(verdicts(away), [Wrong]);
+}
+
+#[test]
+fn a_broker_that_lacks_a_key_is_wrong() {
+    use laneway_client::keys::{KeyDescription, KeyRole};
+    let key = |name: &str, role| KeyDescription {
+        name: name.into(),
+        fingerprint: "00".into(),
+        role,
+        data_keys: 1,
+        open_data_keys: 0,
+        topics: 1,
+        first_made_at: None,
+        last_made_at: None,
+    };
+    let judged = |encrypted_topics, keys| keys::keys(&Ok(KeyList { encrypted_topics, keys }));
+    assert_eq!(judged(0, Vec::new()).verdict, Verdict::Ok);
+    assert_eq!(judged(1, vec![key("a", KeyRole::Seals)]).verdict, Verdict::Ok);
+    assert_eq!(judged(1, Vec::new()).verdict, Verdict::Wrong, "nothing can be published");
+    let lacks = judged(0, vec![key("a", KeyRole::Seals), key("old", KeyRole::Missing)]);
+    assert!(lacks.verdict == Verdict::Wrong && lacks.found.contains("old (00)"), "{lacks:?}");
+    assert_eq!(keys::keys(&Err("draining".into())).verdict, Verdict::Warn);
 }

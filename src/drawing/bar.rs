@@ -113,9 +113,11 @@ pub fn of_group(hop: &Hop, group: &GroupHop, axis: &Axis) -> Vec<Cell> {
         HopState::Waiting | HopState::Retrying => {
             paint(&mut cells, axis, since, Some(axis.end_us), before);
         }
-        HopState::DeadLettered | HopState::Skipped | HopState::Evicted => {
-            paint(&mut cells, axis, since, since, Cell::Dead)
-        }
+        HopState::DeadLettered
+        | HopState::Skipped
+        | HopState::Evicted
+        | HopState::Parked
+        | HopState::Dropped => paint(&mut cells, axis, since, since, Cell::Dead),
     }
     if let Some(published) = published {
         let place = axis.cell(published);

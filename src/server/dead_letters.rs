@@ -11,11 +11,12 @@ use utoipa::IntoParams;
 
 use super::Context;
 use super::groups::{group_name, page};
-use super::messages::stored;
+use super::messages::listed;
 use super::openapi::{Common, Conflict, Full, Malformed, NotFound, Unprocessable};
 use super::problem::{Failure, Path, Query, malformed};
 use super::topics::topic_name;
 use crate::broker::dead_letters::DeadLetterError;
+use crate::broker::keys::unopened;
 use crate::ids::DeadLetterId;
 use crate::limits::DEAD_LETTERS_PAGE_MAX;
 use crate::store::dead_letters::{self, Rest};
@@ -136,7 +137,8 @@ pub(super) async fn delete(
 }
 
 fn shown(dead_letter: dead_letters::DeadLetter) -> DeadLetter {
-    let message = stored(&dead_letter.topic, dead_letter.partition, dead_letter.message);
+    let error = dead_letter.unopened.as_ref().and_then(unopened);
+    let message = listed(&dead_letter.topic, dead_letter.partition, dead_letter.message, error);
     DeadLetter {
         id: dead_letter.id.0,
         topic: message.topic,
@@ -156,5 +158,6 @@ fn shown(dead_letter: dead_letters::DeadLetter) -> DeadLetter {
         content_type: message.content_type,
         payload: message.payload,
         encoding: message.encoding,
+        error,
     }
 }

@@ -35,6 +35,8 @@ impl From<GroupError> for Failure {
             GroupError::Topic(error) => of_topic(error).into(),
             GroupError::Unknown { .. } => refused(ErrorCode::UnknownGroup, "group".into()),
             GroupError::HasMembers { .. } => refused(ErrorCode::GroupHasMembers, "group".into()),
+            GroupError::InUse { .. } => refused(ErrorCode::GroupHasMembers, "ordering".into()),
+            GroupError::HasParked { .. } => refused(ErrorCode::GroupHasParked, "ordering".into()),
             GroupError::Setting(setting) => refused(ErrorCode::InvalidSetting, setting.field.into()),
             GroupError::To { .. } => refused(ErrorCode::Malformed, "to".into()),
             GroupError::PartitionOutOfRange { index, .. } => {
@@ -113,7 +115,7 @@ pub(super) async fn show(
     tag = "groups",
     params(("topic" = TopicName, Path, description = "The name of the topic", example = "orders"), ("group" = GroupName, Path, description = "The name of the group", example = "billing")),
     request_body = WantedSettings,
-    responses((status = 200, body = GroupDetail, description = "The group as it is now"), Malformed, NotFound, Unprocessable, Common)
+    responses((status = 200, body = GroupDetail, description = "The group as it is now"), Malformed, NotFound, Conflict, Unprocessable, Common)
 )]
 pub(super) async fn alter(
     State(context): State<Context>,

@@ -10,6 +10,7 @@ use laneway_client::message::{Cause, Encoding, MessageList, StoredMessage};
 use laneway_client::openapi::{Moment, Position, TraceText};
 use laneway_client::{ErrorCode, Problem, TopicName};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use utoipa::IntoParams;
 
 use super::Context;
@@ -199,6 +200,20 @@ pub(super) async fn trace(
 /// A cause as HTTP carries it.
 pub(super) fn cause((topic, partition, offset): (&str, u32, i64)) -> Cause {
     Cause { topic: topic.to_owned(), partition, offset }
+}
+
+/// A message of a list; null in the place of a payload that does not open.
+pub(super) fn listed(
+    topic: &str,
+    partition: u32,
+    message: Message,
+    error: Option<ErrorCode>,
+) -> StoredMessage {
+    let mut shown = stored(topic, partition, message);
+    if error.is_some() {
+        shown.payload = RawValue::NULL.to_owned();
+    }
+    shown
 }
 
 /// A message as HTTP carries it.

@@ -10,7 +10,7 @@
 //! | `exposition` | the formats of `/metrics` |
 //! | `openapi` | the description of all routes, `/openapi.json` |
 //! | `ws` | the upgrade to a WebSocket, which becomes a session |
-//! | `health`, `topics`, `publishing`, `messages`, `traces`, `search`, `groups`, `lanes`, `pops`, `dead_letters`, `schedules` | the other routes |
+//! | `health`, `topics`, `publishing`, `messages`, `traces`, `search`, `groups`, `lanes`, `keys`, `pops`, `dead_letters`, `parked`, `schedules` | the other routes |
 //!
 //! Knows no SQL. Every answer that is not a success is `application/problem+json`.
 
@@ -21,10 +21,12 @@ mod exposition;
 mod groups;
 mod guard;
 mod health;
+mod keys;
 mod lanes;
 mod management;
 mod messages;
 mod openapi;
+mod parked;
 mod pops;
 mod problem;
 mod publishing;
@@ -108,6 +110,7 @@ fn described() -> (Router<Context>, utoipa::openapi::OpenApi) {
         .routes(routes!(pops::extend))
         .routes(routes!(lanes::list))
         .routes(routes!(lanes::brokers))
+        .routes(routes!(keys::list))
         .routes(routes!(publishing::publish))
         .routes(routes!(publishing::publish_one))
         .routes(routes!(messages::list))
@@ -118,6 +121,10 @@ fn described() -> (Router<Context>, utoipa::openapi::OpenApi) {
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::show, dead_letters::delete))
         .routes(routes!(dead_letters::replay))
+        .routes(routes!(parked::list))
+        .routes(routes!(parked::show))
+        .routes(routes!(parked::replay))
+        .routes(routes!(parked::drop_failed))
         .routes(routes!(schedules::list))
         .routes(routes!(schedules::show, schedules::alter, schedules::cancel))
         .split_for_parts();

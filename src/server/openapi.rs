@@ -12,7 +12,9 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use laneway_client::message::PublishMessage;
-use laneway_client::openapi::{GivenTrace, GroupKey, LaneKey, Moment, Position, SearchKey, TraceText};
+use laneway_client::openapi::{
+    GivenTrace, GroupKey, LabelQuery, LaneKey, Moment, Position, SearchKey, TraceText,
+};
 use laneway_client::{ErrorCode, GroupName, Problem, TopicName};
 use utoipa::openapi::response::{Response, ResponseBuilder};
 use utoipa::openapi::schema::{AllOfBuilder, AnyOfBuilder, ObjectBuilder, SchemaType, Type};
@@ -28,7 +30,8 @@ use utoipa::{IntoResponses, OpenApi, ToSchema as _};
             is `application/problem+json` with a stable `code`, the same as on the socket. Integers are written without a fraction."
     ),
     components(schemas(
-        Problem, TopicName, GroupName, GroupKey, LaneKey, SearchKey, Position, Moment, TraceText, GivenTrace
+        Problem, TopicName, GroupName, GroupKey, LaneKey, SearchKey, LabelQuery, Position, Moment, TraceText,
+        GivenTrace
     ))
 )]
 pub(super) struct Description;

@@ -23,6 +23,7 @@ impl From<PullError> for Failure {
         match error {
             PullError::Topic(error) => of_topic(error).into(),
             PullError::UnknownGroup { .. } => refused(ErrorCode::UnknownGroup, "group"),
+            PullError::ByKey { .. } => refused(ErrorCode::OrderedByKey, "group"),
             PullError::Invalid { field, .. } => refused(ErrorCode::Malformed, field),
             PullError::PartitionOutOfRange { .. } => refused(ErrorCode::PartitionOutOfRange, "partition"),
             PullError::Group(error) => Refusal::from(error).into(),

@@ -11,10 +11,11 @@ use utoipa::IntoParams;
 
 use super::Context;
 use super::groups::page;
-use super::messages::stored;
+use super::messages::listed;
 use super::openapi::{Common, Malformed, NotFound, Unprocessable};
 use super::problem::{Body, Failure, Path, Query, malformed};
 use super::topics::topic_name;
+use crate::broker::keys::unopened;
 use crate::broker::schedules::ScheduleError;
 use crate::broker::schedules::due::{self, DueFault};
 use crate::ids::ScheduleId;
@@ -127,7 +128,8 @@ pub(super) async fn cancel(
 }
 
 fn shown(schedule: schedules::Schedule) -> Schedule {
-    let message = stored(&schedule.topic, schedule.partition, schedule.message);
+    let error = schedule.unopened.as_ref().and_then(unopened);
+    let message = listed(&schedule.topic, schedule.partition, schedule.message, error);
     Schedule {
         id: schedule.id.0,
         topic: message.topic,
@@ -143,5 +145,6 @@ fn shown(schedule: schedules::Schedule) -> Schedule {
         content_type: message.content_type,
         payload: message.payload,
         encoding: message.encoding,
+        error,
     }
 }

@@ -4,6 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use laneway_client::TopicName;
+use laneway_client::labels::Labels;
+use laneway_client::openapi::LabelQuery;
 use laneway_client::topic::{
     AlterTopic, CreateTopic, PartitionDescription, TopicDescription, TopicDetail, TopicList,
 };
@@ -43,6 +45,9 @@ pub(super) struct ListQuery {
     /// The last name of the page before.
     #[param(value_type = TopicName, required = false)]
     after: Option<String>,
+    /// Only topics that have all of these labels: `name=value`, with commas between.
+    #[param(value_type = LabelQuery, required = false)]
+    labels: Option<String>,
 }
 
 /// One page of topics by name.
@@ -52,7 +57,7 @@ pub(super) struct ListQuery {
     operation_id = "list_topics",
     tag = "topics",
     params(ListQuery),
-    responses((status = 200, body = TopicList, description = "One page"), Malformed, Common)
+    responses((status = 200, body = TopicList, description = "One page"), Malformed, Unprocessable, Common)
 )]
 pub(super) async fn list(
     State(context): State<Context>,
@@ -61,7 +66,8 @@ pub(super) async fn list(
     let after = query.after.map(TopicName::new).transpose().map_err(|_| {
         malformed("after", "after is the name of a topic, as `next` of the page before has it")
     })?;
-    let found = context.broker.topics.list(after.as_ref().map_or("", TopicName::as_str)).await?;
+    let labels = labels(query.labels.as_deref())?;
+    let found = context.broker.topics.list(after.as_ref().map_or("", TopicName::as_str), &labels).await?;
     let is_full_page = found.len() as i64 == TOPICS_PAGE_MAX;
     let next = found.last().filter(|_| is_full_page).map(|topic| topic.name.clone());
     Ok(Json(TopicList { topics: found.iter().map(description).collect(), next }))
@@ -122,6 +128,17 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Labels from a query: `namespace=shop,task=ship`.
+fn labels(text: Option<&str>) -> Result<Labels, Failure> {
+    let pair = |pair: &str| {
+        let (name, value) = pair
+            .split_once('=')
+            .ok_or_else(|| malformed("labels", "labels are written as name=value, with commas between"))?;
+        Ok((name.to_owned(), value.to_owned()))
+    };
+    text.into_iter().flat_map(|text| text.split(',')).map(pair).collect()
+}
+
 /// A name from a path; a name that breaks the rule is refused with the rule.
 pub(super) fn topic_name(name: String) -> Result<TopicName, Failure> {
     TopicName::new(name).map_err(|error| TopicError::Name(error).into())
@@ -142,6 +159,8 @@ fn description(topic: &Topic) -> TopicDescription {
         max_stored_bytes: topic.settings.limits.stored_bytes,
         retention_completed_ms: topic.settings.retention_completed.map(|grace| grace.as_millis() as u64),
         group_expiry_ms: topic.settings.group_expiry.map(|expiry| expiry.as_millis() as u64),
+        labels: topic.settings.labels.clone(),
+        encryption: topic.settings.encryption,
         created_at: topic.created_at.to_string(),
         paused_at: topic.paused_at.map(|at| at.to_string()),
     }

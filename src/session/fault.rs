@@ -4,6 +4,7 @@
 //! from the code alone.
 
 use laneway_client::ErrorCode;
+use laneway_client::selection::InvalidSelection;
 use laneway_client::wire::{ErrorFrame, Fault};
 
 use crate::broker::appender::AppendError;
@@ -15,6 +16,7 @@ use crate::broker::publish::PublishError;
 use crate::broker::reader::ReadError;
 use crate::broker::schedules::ScheduleError;
 use crate::broker::search::SearchError;
+use crate::broker::selections::SelectError;
 use crate::broker::steps::StepError;
 use crate::broker::tailing::TailError;
 use crate::broker::topics::TopicError;
@@ -81,7 +83,13 @@ impl From<StoreError> for Refusal {
             StoreError::Unavailable { .. }
             | StoreError::Contended { .. }
             | StoreError::ReadOnly
+            | StoreError::KeyClosed
             | StoreError::Untrusted { .. } => ErrorCode::Unavailable, // nothing happened
+            StoreError::KeyMissing(_) => ErrorCode::KeyMissing,
+            StoreError::NotAuthentic { .. } => {
+                tracing::error!(%error, "a request failed");
+                ErrorCode::NotAuthentic
+            }
             StoreError::OutcomeUnknown { .. } => ErrorCode::OutcomeUnknown, // it may have happened
             StoreError::Refused { .. }
             | StoreError::NoSegment { .. }
@@ -107,6 +115,7 @@ impl From<TopicError> for Refusal {
             TopicError::Shrinks { .. } => {
                 Self::new(ErrorCode::InvalidSetting, detail).with_field("partitions")
             }
+            TopicError::Label(_) => Self::new(ErrorCode::InvalidLabel, detail).with_field("labels"),
             TopicError::Exists { .. } => Self::new(ErrorCode::TopicExists, detail).with_field("name"),
             TopicError::Unknown { .. } => Self::new(ErrorCode::UnknownTopic, detail).with_field("topic"),
             TopicError::Store(error) => error.into(),
@@ -182,6 +191,7 @@ impl From<AppendError> for Refusal {
             AppendError::Refused { .. } => Self::new(ErrorCode::InvalidMessage, detail),
             AppendError::UnknownPartition => Self::new(ErrorCode::UnknownTopic, detail),
             AppendError::TopicPaused => Self::new(ErrorCode::TopicPaused, detail),
+            AppendError::Unsealed => Self::new(ErrorCode::Unavailable, detail),
             AppendError::Time { index, .. } => {
                 Self::new(ErrorCode::InvalidTime, detail).with_field(format!("messages[{index}].deliver_at"))
             }
@@ -213,7 +223,7 @@ impl From<StepError> for Refusal {
             StepError::UnknownPartition => ErrorCode::UnknownTopic,
             StepError::TopicPaused => ErrorCode::TopicPaused,
             StepError::Time { .. } => ErrorCode::InvalidTime,
-            StepError::Unavailable { .. } => ErrorCode::Unavailable,
+            StepError::Unavailable { .. } | StepError::Unsealed => ErrorCode::Unavailable,
             StepError::OutcomeUnknown { .. } => ErrorCode::OutcomeUnknown,
             StepError::Refused { .. } => ErrorCode::InvalidMessage,
             StepError::Internal { .. } => ErrorCode::Internal,
@@ -227,9 +237,10 @@ impl From<StepRefused> for Refusal {
     fn from(refused: StepRefused) -> Self {
         let code = match &refused {
             StepRefused::NotHeld { .. } => ErrorCode::LeaseLost,
-            StepRefused::Ack(AckError::StaleRound { .. }) => ErrorCode::StaleRound,
+            StepRefused::Ack(AckError::StaleRound { .. } | AckError::Void { .. }) => ErrorCode::StaleRound,
             StepRefused::Ack(AckError::BeyondSent { .. }) => ErrorCode::BeyondSent,
-            StepRefused::Ack(AckError::Done { .. }) | StepRefused::UnderWay { .. } => ErrorCode::AlreadyDone,
+            StepRefused::Ack(AckError::Done { .. } | AckError::UnderWay { .. })
+            | StepRefused::UnderWay { .. } => ErrorCode::AlreadyDone,
         };
         Self::new(code, refused.to_string()).with_field("acks")
     }
@@ -271,6 +282,34 @@ impl From<SubscribeError> for Refusal {
             SubscribeError::Read(error) => error.into(),
             SubscribeError::Store(error) => error.into(),
             SubscribeError::NoLease => Self::new(ErrorCode::Unavailable, detail),
+        }
+    }
+}
+
+impl From<SelectError> for Refusal {
+    fn from(error: SelectError) -> Self {
+        let detail = error.to_string();
+        match error {
+            SelectError::Selection(InvalidSelection::Name { index, .. }) => {
+                Self::new(ErrorCode::InvalidTopicName, detail).with_field(format!("topics[{index}]"))
+            }
+            SelectError::Selection(InvalidSelection::Label(_)) => {
+                Self::new(ErrorCode::InvalidLabel, detail).with_field("labels")
+            }
+            SelectError::Selection(InvalidSelection::Pattern) => {
+                Self::new(ErrorCode::InvalidSelection, detail).with_field("pattern")
+            }
+            SelectError::Selection(
+                InvalidSelection::Empty | InvalidSelection::Contradictory | InvalidSelection::Twice { .. },
+            ) => Self::new(ErrorCode::InvalidSelection, detail).with_field("topics"),
+            SelectError::Selection(InvalidSelection::TooMany { .. }) | SelectError::TooMany { .. } => {
+                Self::new(ErrorCode::TooManyTopics, detail).with_field("topics")
+            }
+            SelectError::OnTopic { error, .. } => Self { detail, ..Self::from(*error) },
+            SelectError::Subscribe(SubscribeError::Topic(TopicError::Unknown { .. })) => {
+                Self::new(ErrorCode::UnknownTopic, detail).with_field("topics")
+            }
+            SelectError::Subscribe(error) => error.into(),
         }
     }
 }

@@ -21,23 +21,22 @@ use uuid::Uuid;
 use super::Sessions;
 use super::ending::{Ending, Verdict};
 use super::fault::Refusal;
-use super::members::{GroupMember, leave_all};
+use super::members::{GroupMember, Way, leave_all};
 use super::reader::Incoming;
 use super::registry::{Claim, Known, Tenure, token, token_hash};
 use super::remains::away;
+use super::selecting::{self, Sorted};
 use super::state::{Action, State};
 use super::writer::FrameSink;
 use crate::broker::groups::{Leaving, Subscription, Terms};
 use crate::broker::outbox::{Outbox, OutboxReceiver};
+use crate::broker::selections::{self, Numbers};
 use crate::ids::{BrokerId, SessionId};
 use crate::limits::{
     CLIENT_NAME_CHARS_MAX, CLOSE_TIMEOUT, CREDIT_BYTES_MAX, CREDIT_MESSAGES_MAX, FRAME_BYTES_MAX,
-    PUBLISHES_IN_FLIGHT_MAX, SUBSCRIPTIONS_MAX,
+    LEASE_PATIENCE, PUBLISHES_IN_FLIGHT_MAX, SUBSCRIPTIONS_MAX,
 };
-use crate::store::sessions::Membership;
-
-/// How long a session that may have come from another broker waits for this one to be registered.
-const LEASE_PATIENCE: Duration = Duration::from_secs(5);
+use crate::store::sessions::{Membership, Taken};
 
 /// A session whose `hello` was accepted.
 #[derive(Debug)]
@@ -89,6 +88,7 @@ pub(super) async fn greet(
                 Action::Publish(_)
                 | Action::Transact(_)
                 | Action::Subscribe { .. }
+                | Action::Select { .. }
                 | Action::Tail { .. }
                 | Action::Watch { .. }
                 | Action::Trace(_)
@@ -125,7 +125,8 @@ async fn open(
         hello.client.as_ref().map(|client| client.chars().take(CLIENT_NAME_CHARS_MAX).collect());
     tracing::debug!(session = %opened.known.session_id, ?client, "session opened");
     let heartbeat = Duration::from_millis(u64::from(opened.welcome.heartbeat_ms));
-    let named = |member: &GroupMember| (member.number, member.group.clone(), member.topic.clone());
+    let named =
+        |member: &GroupMember| (member.number, member.group.clone(), member.topic().map(str::to_owned));
     state.on_opened(heartbeat, opened.members.iter().map(named).collect(), Instant::now());
     for error in admitted.refused.drain(..) {
         opened.outbox.push(BrokerFrame::Error(Box::new(error)));
@@ -167,11 +168,11 @@ async fn admit(sessions: &Sessions, hello: &Hello) -> Result<Box<Admitted>, Endi
         Claim::Refused => reset("unknown_session"),
         Claim::Unknown => match take(sessions, session_id, &hash, hello.id).await? {
             None => reset("unknown_session"),
-            Some(memberships) => {
+            Some(taken) => {
                 tracing::info!(session = %session_id, "session taken over from another broker");
                 let (known, tenure) = sessions.registry().enter(session_id, hash);
                 let mut admitted = Admitted::again(sessions, hello, known, tenure, token);
-                admitted.refused = admitted.opened.adopt(sessions, memberships).await;
+                admitted.refused = admitted.opened.adopt(sessions, taken).await;
                 admitted.opened.welcome.resume = Some(resumed(Vec::new()));
                 Ok(Box::new(admitted))
             }
@@ -198,8 +199,8 @@ async fn move_back(
     (known, tenure, members): (Arc<Known>, Tenure, Vec<GroupMember>),
 ) -> Result<Option<Admitted>, Ending> {
     let session_id = known.session_id;
-    let memberships = match take(sessions, session_id, &known.token_hash, hello.id).await {
-        Ok(Some(memberships)) => memberships,
+    let taken = match take(sessions, session_id, &known.token_hash, hello.id).await {
+        Ok(Some(taken)) => taken,
         over => {
             known.end(&tenure);
             leave_all(session_id, &members, Leaving::Closed).await;
@@ -208,9 +209,13 @@ async fn move_back(
         }
     };
     let mut admitted = Admitted::again(sessions, hello, known, tenure, token);
-    admitted.refused = admitted.opened.adopt(sessions, memberships).await;
+    let (selections, single): (Vec<_>, Vec<_>) =
+        members.into_iter().partition(|member| member.topic().is_none());
+    leave_all(session_id, &selections, Leaving::Closed).await; // before they are made again, for the same groups
+    let members = single;
+    admitted.refused = admitted.opened.adopt(sessions, taken).await;
     let stays = |member: &GroupMember| {
-        let again = |other: &GroupMember| (&other.group, &other.topic) == (&member.group, &member.topic);
+        let again = |other: &GroupMember| (&other.group, other.topic()) == (&member.group, member.topic());
         admitted.opened.members.iter().any(again)
     };
     let left: Vec<GroupMember> = members.into_iter().filter(|member| !stays(member)).collect();
@@ -226,12 +231,12 @@ async fn take(
     session_id: SessionId,
     hash: &[u8; 32],
     id: u64,
-) -> Result<Option<Vec<Membership>>, Ending> {
+) -> Result<Option<Taken>, Ending> {
     let broker = sessions.broker();
     let mut lease = broker.lease.clone();
     let refusal = match tokio::time::timeout(LEASE_PATIENCE, lease.held()).await {
         Ok(_) => match broker.sessions_take(session_id, hash).await {
-            Ok(memberships) => return Ok(memberships),
+            Ok(taken) => return Ok(taken),
             Err(error) => Refusal::from(error),
         },
         Err(_) => Refusal::new(ErrorCode::Unavailable, "the broker has no lease at the moment; try again"),
@@ -275,9 +280,9 @@ impl Opened {
     /// Gives the groups their session back.
     async fn attach(&mut self, members: Vec<GroupMember>) -> Vec<ResumedLane> {
         let attach = |member: &GroupMember| {
-            let (handle, outbox) = (member.handle.clone(), self.outbox.clone());
+            let (member, outbox) = (member.clone(), self.outbox.clone());
             let session_id = self.known.session_id;
-            async move { handle.attach(session_id, outbox).await }
+            async move { member.attach(session_id, outbox).await }
         };
         let lanes = join_all(members.iter().map(attach)).await;
         self.members = members;
@@ -285,8 +290,10 @@ impl Opened {
     }
 
     /// Makes the subscriptions again that a session had at another broker. Returns those that could not be made.
-    async fn adopt(&mut self, sessions: &Sessions, memberships: Vec<Membership>) -> Vec<ErrorFrame> {
+    async fn adopt(&mut self, sessions: &Sessions, taken: Taken) -> Vec<ErrorFrame> {
         self.known.on_joined();
+        let Taken { memberships, selections } = taken;
+        let Sorted { single: memberships, of_selections } = selecting::sort(memberships);
         let groups = &sessions.broker().groups;
         let adopt = |membership: Membership| {
             let subscription = self.subscription(&membership);
@@ -298,11 +305,21 @@ impl Opened {
                     Box::new(ErrorFrame { subscription: Some(number), ..frame })
                 };
                 let subscribed = groups.subscribe(subscription).await.map_err(again)?;
-                Ok(GroupMember { number, group, topic, handle: subscribed.group })
+                Ok(GroupMember { number, group, way: Way::Group { topic, handle: subscribed.group } })
             }
         };
-        let adopted: Vec<Result<GroupMember, Box<ErrorFrame>>> =
+        let mut adopted: Vec<Result<GroupMember, Box<ErrorFrame>>> =
             join_all(memberships.into_iter().map(adopt)).await;
+        let owner = selections::Owner {
+            session_id: self.known.session_id,
+            resume_hash: self.known.token_hash.to_vec(),
+            outbox: self.outbox.clone(),
+            numbers: Numbers::default(),
+        };
+        for terms in &selections {
+            let again = selecting::adopt(sessions.broker(), terms, owner.clone(), &of_selections).await;
+            adopted.push(again);
+        }
         let mut refused = Vec::new();
         for result in adopted {
             match result {
@@ -319,7 +336,7 @@ impl Opened {
             let detail = "the terms of a subscription could not be read: subscribe again";
             Box::new(ErrorFrame::new(ErrorCode::Internal, detail))
         })?;
-        let Terms { number, credit, batch } = terms;
+        let Terms { number, credit, batch, selection: _ } = terms;
         let subscription = Subscription {
             id: None,
             session_id: self.known.session_id,
@@ -327,6 +344,7 @@ impl Opened {
             number,
             group: membership.group.clone(),
             topic: membership.topic.clone(),
+            selected: None,
             start: None,
             credit,
             batch,

@@ -28,6 +28,7 @@ mod reader;
 mod refusals;
 mod registry;
 mod remains;
+mod selecting;
 mod state;
 mod step_spans;
 mod transacting;

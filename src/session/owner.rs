@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use laneway_client::wire::{
-    BrokerFrame, ClientFrame, CloseCode, ReadTrace, Subscribe, Tail, Traced, Transact, Watch,
+    BrokerFrame, ClientFrame, CloseCode, ReadTrace, Select, Subscribe, TOPIC_NUMBERS_FROM, Tail, Traced,
+    Transact, Watch,
 };
 use laneway_client::{ErrorCode, GroupName};
 use tokio::sync::mpsc;
@@ -23,16 +24,18 @@ use super::activity::Activity;
 use super::ending::{Ending, Verdict};
 use super::fault::{Refusal, unknown_trace};
 use super::handshake::Opened;
-use super::members::{GroupMember, Member};
+use super::members::{GroupMember, Member, Way, to_group};
 use super::publishing::Publishing;
 use super::reader::Incoming;
+use super::refusals::unknown_subscription;
 use super::registry::{Known, Tenure};
 use super::remains::Remains;
 use super::state::{Action, State};
 use super::writer::WriteEnd;
-use super::{Sessions, transacting};
-use crate::broker::groups::{Leaving, Subscription};
+use super::{Sessions, selecting, transacting};
+use crate::broker::groups::{GroupHandle, Leaving, Subscribed, Subscription};
 use crate::broker::outbox::Outbox;
+use crate::broker::selections::{self, Part};
 use crate::broker::tailing::TailHandle;
 use crate::broker::watching::WatchHandle;
 use crate::ids::{StepId, TraceId};
@@ -216,12 +219,17 @@ impl Owner {
             // Boxed, because its room would be part of every session, and most sessions never take a step.
             Action::Transact(transact) => Box::pin(self.transact(transact)).await,
             Action::Subscribe { number, subscribe } => self.subscribe(number, *subscribe),
+            Action::Select { number, select } => self.select(number, *select),
             Action::Tail { number, tail } => self.tail(number, *tail),
             Action::Watch { number, watch } => self.watch(number, *watch),
             Action::Trace(trace) => self.trace(trace),
+            // Boxed for the same reason.
+            Action::Forward { number, frame } if number >= TOPIC_NUMBERS_FROM => {
+                Box::pin(self.forward_selected(number, *frame)).await;
+            }
             Action::Forward { number, frame } => {
                 if let Some(member) = self.members.get(&number) {
-                    member.forward(self.known.session_id, *frame).await;
+                    member.forward(self.known.session_id, *frame, &self.outbox).await;
                 }
             }
             Action::Leave { number, id } => self.leave(number, id),
@@ -236,16 +244,80 @@ impl Owner {
 
     /// Asks the groups in the order of frames; the rest is done beside the loop.
     async fn transact(&mut self, transact: Box<Transact>) {
+        let mut lanes = Vec::with_capacity(transact.acks.len());
+        for ack in &transact.acks {
+            let Some(way) = self.group_of(ack.subscription) else {
+                let refused = unknown_subscription(Some(transact.id), ack.subscription);
+                return self.refuse_step(refused);
+            };
+            lanes.push((way, ack));
+        }
         let broker = self.sessions.broker().clone();
         let coming = broker.steps.coming();
-        let mut asked = Vec::with_capacity(transact.acks.len());
-        for ack in &transact.acks {
-            let Some(Member::Group(member)) = self.members.get(&ack.subscription) else { continue };
+        let mut asked = Vec::with_capacity(lanes.len());
+        for (way, ack) in lanes {
             let step_id = StepId(transact.step_id);
-            asked.push(transacting::ask(member, self.known.session_id, step_id, ack).await);
+            asked.push(transacting::ask(way, self.known.session_id, step_id, ack).await);
         }
         self.work.push(Box::pin(async move {
             Outcome::Answered(Box::new(transacting::transact(broker, *transact, asked, coming).await))
+        }));
+    }
+
+    /// A step that names a topic which no selection has is answered beside the loop, like any other.
+    fn refuse_step(&mut self, refused: Vec<Action>) {
+        for action in refused {
+            if let Action::Send(frame) = action {
+                self.work.push(Box::pin(async move { Outcome::Answered(Box::new(frame)) }));
+            }
+        }
+    }
+
+    /// The topic and the group that a number stands for.
+    fn group_of(&self, number: u32) -> Option<(String, GroupHandle)> {
+        if number >= TOPIC_NUMBERS_FROM {
+            let mut selections = self.members.values().filter_map(Member::selection);
+            let Part { topic, handle } = selections.find_map(|selection| selection.part(number))?;
+            return Some((topic, handle));
+        }
+        match self.members.get(&number)? {
+            Member::Group(GroupMember { way: Way::Group { topic, handle }, .. }) => {
+                Some((topic.clone(), handle.clone()))
+            }
+            Member::Group(_) | Member::Tail(_) | Member::Watch(_) => None,
+        }
+    }
+
+    /// A frame about a lane of a topic that was selected.
+    async fn forward_selected(&mut self, number: u32, frame: ClientFrame) {
+        match self.group_of(number) {
+            Some((_, handle)) => to_group(&handle, self.known.session_id, frame).await,
+            None => {
+                for action in unknown_subscription(frame.id(), number) {
+                    if let Action::Send(frame) = action {
+                        self.outbox.push(frame);
+                    }
+                }
+            }
+        }
+    }
+
+    fn select(&mut self, number: u32, select: Select) {
+        self.known.on_joined();
+        let groups = self.members.values().filter_map(|member| match member {
+            Member::Group(member) => Some(member),
+            Member::Tail(_) | Member::Watch(_) => None,
+        });
+        let owner = selections::Owner {
+            session_id: self.known.session_id,
+            resume_hash: self.known.token_hash.to_vec(),
+            outbox: self.outbox.clone(),
+            numbers: selecting::numbers(groups),
+        };
+        let (broker, id) = (self.sessions.broker().clone(), select.id);
+        self.work.push(Box::pin(async move {
+            let result = selecting::begin(broker, number, select, owner).await;
+            Outcome::Subscribed { number, id, result }
         }));
     }
 
@@ -260,6 +332,7 @@ impl Owner {
             number,
             group: group.clone(),
             topic: topic.clone(),
+            selected: None,
             start,
             credit,
             batch: batch.unwrap_or_default(),
@@ -273,7 +346,8 @@ impl Owner {
                     Err(Refusal::new(ErrorCode::InvalidGroupName, error.to_string()).with_field("group"))
                 }
             };
-            let result = result.map(|made| GroupMember { number, group, topic, handle: made.group });
+            let way = |made: Subscribed| Way::Group { topic, handle: made.group };
+            let result = result.map(|made| GroupMember { number, group, way: way(made) });
             Outcome::Subscribed { number, id, result }
         }));
     }
@@ -316,10 +390,10 @@ impl Owner {
 
     fn leave(&mut self, number: u32, id: Option<u64>) {
         let Some(Member::Group(member)) = self.members.get(&number) else { return };
-        let (handle, session_id) = (member.handle.clone(), self.known.session_id);
+        let (member, session_id) = (member.clone(), self.known.session_id);
         self.leaving.insert(number);
         self.work.push(Box::pin(async move {
-            handle.leave(session_id, Leaving::Drain).await;
+            member.leave(session_id, Leaving::Drain).await;
             Outcome::Left { number, id }
         }));
     }

@@ -1,14 +1,15 @@
 //! The publishes of one session: handed to the appender in the order of their frames, answered as they are committed.
 //!
 //! Only looking a topic up may have to wait for the database; then the publishes behind it wait too, and nothing else does.
-//! A publish that waits for room in a full topic stands aside with those behind it for the same topic; the others pass.
+//! A publish that waits for room in a full topic stands aside with those behind it for the same topic; the others pass. Each waits
+//! for as long as it may, counted from when it came: whose time is over is refused, whoever stands before it.
 //! Invariant: at most one publish per topic is being submitted at a time, and it is the oldest.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -16,10 +17,12 @@ use laneway_client::TopicName;
 use laneway_client::wire::{
     BrokerFrame, Duplicate, NewMessage, Publish, Published, PublishedUnit, Scheduled,
 };
+use tokio::time::Sleep;
 
 use super::fault::{Refusal, of_topic};
 use crate::broker::appender::{self, Receipt};
-use crate::broker::publish::{self, Addressed, PublishError, Publisher, Submission, Submitted};
+use crate::broker::capacity::{NoRoom, TopicFull};
+use crate::broker::publish::{self, Addressed, PublishError, Publisher, Submission, Submitted, Waiting};
 use crate::broker::topics::TopicError;
 use crate::ids::ProducerId;
 use crate::limits::PUBLISHES_WAITING_BYTES_MAX;
@@ -34,7 +37,7 @@ const MESSAGE_OVERHEAD_BYTES: usize = 256;
 /// The publishes of one session.
 pub(super) struct Publishing {
     publisher: Arc<Publisher>,
-    waiting: VecDeque<(Publish, usize)>,
+    waiting: VecDeque<Came>,
     waiting_bytes: usize,
     /// With its topic and bytes.
     submitting: Option<(Submitting, String, usize)>,
@@ -43,13 +46,59 @@ pub(super) struct Publishing {
     answering: FuturesUnordered<Answering>,
 }
 
+/// A publish as it came.
+struct Came {
+    publish: Publish,
+    bytes: usize,
+    /// How long it may wait for room.
+    until: Instant,
+}
+
+impl Came {
+    /// Whether something of it is appended at once, and so stands in an order and needs room.
+    fn is_for_now(&self) -> bool {
+        self.publish.messages.iter().any(|message| message.deliver_at.is_none() && message.delay_ms.is_none())
+    }
+}
+
 /// Publishes for a topic that is full.
 struct Aside {
     topic: String,
+    /// How full, when that was seen first.
+    full: TopicFull,
     /// The oldest, with its bytes.
     first: (Resuming, usize),
     /// Those behind it.
-    behind: VecDeque<(Publish, usize)>,
+    behind: VecDeque<Came>,
+    /// Rings when one of them may wait no longer.
+    alarm: Pin<Box<Sleep>>,
+}
+
+impl Aside {
+    fn new(topic: String, waiting: Box<Waiting>, id: u64, bytes: usize) -> Self {
+        let full = waiting.full().clone();
+        let resuming: Resuming = Box::pin(async move { (id, waiting.submitted().await.map_err(refusal)) });
+        let alarm = Box::pin(tokio::time::sleep(Duration::ZERO));
+        Self { topic, full, first: (resuming, bytes), behind: VecDeque::new(), alarm }
+    }
+
+    /// The next of those behind that may wait no longer.
+    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<Came> {
+        while let Some(earliest) = self.behind.iter().map(|came| came.until).min() {
+            if earliest > Instant::now() {
+                self.alarm.as_mut().reset(earliest.into());
+                if self.alarm.as_mut().poll(context).is_pending() {
+                    return Poll::Pending;
+                }
+                continue; // it has passed just now
+            }
+            let late = self.behind.iter().position(|came| came.until == earliest);
+            if let Some(came) = late.and_then(|index| self.behind.remove(index)) {
+                return Poll::Ready(came);
+            }
+        }
+        Poll::Pending
+    }
 }
 
 impl Publishing {
@@ -60,8 +109,9 @@ impl Publishing {
 
     pub fn push(&mut self, publish: Publish) {
         let bytes = publish.messages.iter().map(weight).sum();
+        let until = Instant::now() + Duration::from_millis(publish.wait_ms.unwrap_or(0));
         self.waiting_bytes += bytes;
-        self.waiting.push_back((publish, bytes));
+        self.waiting.push_back(Came { publish, bytes, until });
     }
 
     /// Whether so much waits that the session should read nothing more.
@@ -75,9 +125,6 @@ impl Publishing {
     }
 
     fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<BrokerFrame> {
-        if let Poll::Ready(refused) = self.poll_aside(context) {
-            return Poll::Ready(refused);
-        }
         while let Some((submitting, _, _)) = self.next_submit() {
             let Poll::Ready((id, result)) = submitting.as_mut().poll(context) else { break };
             let Some((_, topic, bytes)) = self.submitting.take() else { break };
@@ -86,16 +133,15 @@ impl Publishing {
                     self.answering.push(Box::pin(answered(id, submitted)))
                 }
                 Ok(Submission::Waits(waiting)) => {
-                    let resuming: Resuming =
-                        Box::pin(async move { (id, waiting.submitted().await.map_err(refusal)) });
                     self.waiting_bytes += bytes;
-                    self.aside.push(Aside { topic, first: (resuming, bytes), behind: VecDeque::new() });
-                    if let Poll::Ready(refused) = self.poll_aside(context) {
-                        return Poll::Ready(refused);
-                    }
+                    self.aside.push(Aside::new(topic, waiting, id, bytes));
                 }
                 Err(refusal) => return Poll::Ready(refused(id, refusal)),
             }
+        }
+        // Order: after what came is sorted, so that all that waits is polled.
+        if let Poll::Ready(refused) = self.poll_aside(context) {
+            return Poll::Ready(refused);
         }
         match self.answering.poll_next_unpin(context) {
             Poll::Ready(Some(answer)) => Poll::Ready(answer),
@@ -107,6 +153,11 @@ impl Publishing {
     fn poll_aside(&mut self, context: &mut Context<'_>) -> Poll<BrokerFrame> {
         let mut index = 0;
         while let Some(aside) = self.aside.get_mut(index) {
+            if let Poll::Ready(late) = aside.poll_late(context) {
+                self.waiting_bytes -= late.bytes;
+                let full = self.publisher.refused(NoRoom::Full(aside.full.clone()));
+                return Poll::Ready(refused(late.publish.id, refusal(full)));
+            }
             let (resuming, bytes) = &mut aside.first;
             let Poll::Ready((id, result)) = resuming.as_mut().poll(context) else {
                 index += 1;
@@ -114,8 +165,9 @@ impl Publishing {
             };
             self.waiting_bytes -= *bytes;
             match aside.behind.pop_front() {
-                Some((publish, bytes)) => {
-                    aside.first = (Box::pin(submit_at_last(self.publisher.clone(), publish)), bytes);
+                Some(came) => {
+                    let bytes = came.bytes;
+                    aside.first = (Box::pin(submit_at_last(self.publisher.clone(), came)), bytes);
                 }
                 None => drop(self.aside.swap_remove(index)),
             }
@@ -130,14 +182,16 @@ impl Publishing {
     /// The oldest publish whose topic nothing waits for.
     fn next_submit(&mut self) -> Option<&mut (Submitting, String, usize)> {
         while self.submitting.is_none() {
-            let (publish, bytes) = self.waiting.pop_front()?;
-            if let Some(aside) = self.aside.iter_mut().find(|aside| aside.topic == publish.topic) {
-                aside.behind.push_back((publish, bytes));
-                continue;
+            let came = self.waiting.pop_front()?;
+            let topic = came.publish.topic.clone();
+            match self.aside.iter_mut().find(|aside| aside.topic == topic) {
+                Some(aside) if came.is_for_now() => aside.behind.push_back(came),
+                Some(_) | None => {
+                    let bytes = came.bytes;
+                    self.waiting_bytes -= bytes;
+                    self.submitting = Some((Box::pin(submit(self.publisher.clone(), came)), topic, bytes));
+                }
             }
-            self.waiting_bytes -= bytes;
-            let topic = publish.topic.clone();
-            self.submitting = Some((Box::pin(submit(self.publisher.clone(), publish)), topic, bytes));
         }
         self.submitting.as_mut()
     }
@@ -151,21 +205,21 @@ fn weight(message: &NewMessage) -> usize {
     message.payload.len() + message.key.as_ref().map_or(0, bytes::Bytes::len) + MESSAGE_OVERHEAD_BYTES
 }
 
-async fn submit(publisher: Arc<Publisher>, publish: Publish) -> (u64, Result<Submission, Refusal>) {
+async fn submit(publisher: Arc<Publisher>, came: Came) -> (u64, Result<Submission, Refusal>) {
+    let Came { publish, until, .. } = came;
     let id = publish.id;
     let topic = match TopicName::new(publish.topic) {
         Ok(topic) => topic,
         Err(error) => return (id, Err(of_topic(TopicError::Name(error)))),
     };
     let drafts = publish.messages.into_iter().map(Addressed::from).collect();
-    let wait = Duration::from_millis(publish.wait_ms.unwrap_or(0));
-    let result = publisher.submit_patiently(&topic, publish.producer_id.map(ProducerId), drafts, wait).await;
+    let result = publisher.submit_patiently(&topic, publish.producer_id.map(ProducerId), drafts, until).await;
     (id, result.map_err(refusal))
 }
 
 /// As `submit`, and waits for room if there is none.
-async fn submit_at_last(publisher: Arc<Publisher>, publish: Publish) -> (u64, Result<Submitted, Refusal>) {
-    match submit(publisher, publish).await {
+async fn submit_at_last(publisher: Arc<Publisher>, came: Came) -> (u64, Result<Submitted, Refusal>) {
+    match submit(publisher, came).await {
         (id, Ok(Submission::Submitted(submitted))) => (id, Ok(submitted)),
         (id, Ok(Submission::Waits(waiting))) => (id, waiting.submitted().await.map_err(refusal)),
         (id, Err(refusal)) => (id, Err(refusal)),

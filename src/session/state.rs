@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use laneway_client::ErrorCode;
 use laneway_client::wire::{
-    BrokerFrame, ClientFrame, CloseCode, Credit, ErrorFrame, FrameError, Hello, Publish, ReadTrace,
-    Subscribe, Tail, Transact, Unsubscribe, Unsubscribed, Watch, bounds,
+    BrokerFrame, ClientFrame, CloseCode, Credit, ErrorFrame, FrameError, Hello, Publish, ReadTrace, Select,
+    Subscribe, TOPIC_NUMBERS_FROM, Tail, Transact, Unsubscribe, Unsubscribed, Watch, bounds,
 };
 
 use super::ending::{Ending, Verdict};
-use super::refusals::{no_lease, refuse, too_many_publishes, too_many_subscriptions, unknown_subscription};
+use super::refusals::{no_lease, refuse, too_many_publishes, unknown_subscription};
 use crate::limits::{BAD_FRAMES_MAX, PUBLISHES_IN_FLIGHT_MAX, SESSIONS_DRAIN_TIMEOUT, SUBSCRIPTIONS_MAX};
 
 /// Said to whoever asks for something new.
@@ -32,6 +32,10 @@ pub enum Action {
     Subscribe {
         number: u32,
         subscribe: Box<Subscribe>,
+    },
+    Select {
+        number: u32,
+        select: Box<Select>,
     },
     Tail {
         number: u32,
@@ -85,10 +89,17 @@ enum Standing {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
-    Group { group: String, topic: String },
+    /// Without a topic: it selects some.
+    Group {
+        group: String,
+        topic: Option<String>,
+    },
     Tail,
     Watch,
 }
+
+/// A subscription of a session that has come back: its number, group, and topic if it has one.
+type Resumed = (u32, String, Option<String>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
@@ -157,7 +168,7 @@ impl State {
     }
 
     /// `hello` was answered with `welcome`; a resumed session has subscriptions (number, group, topic) already.
-    pub fn on_opened(&mut self, heartbeat: Duration, resumed: Vec<(u32, String, String)>, now: Instant) {
+    pub fn on_opened(&mut self, heartbeat: Duration, resumed: Vec<Resumed>, now: Instant) {
         if let Phase::AwaitingHello { .. } = self.phase {
             self.phase = Phase::Open;
             self.heartbeat = heartbeat;
@@ -212,6 +223,7 @@ impl State {
             ClientFrame::Publish(_)
             | ClientFrame::Transact(_)
             | ClientFrame::Subscribe(_)
+            | ClientFrame::Select(_)
             | ClientFrame::Ack(_)
             | ClientFrame::Nack(_)
             | ClientFrame::Progress(_)
@@ -239,6 +251,7 @@ impl State {
             ClientFrame::Publish(publish) => return self.on_publish(publish),
             ClientFrame::Transact(transact) => return self.on_transact(transact),
             ClientFrame::Subscribe(subscribe) => return self.on_subscribe(subscribe),
+            ClientFrame::Select(select) => return self.on_select(select),
             ClientFrame::Tail(tail) => return self.on_tail(tail),
             ClientFrame::Trace(trace) => return self.on_trace(trace),
             ClientFrame::Watch(watch) => return self.on_watch(watch),
@@ -258,6 +271,7 @@ impl State {
         match *frame {
             ClientFrame::Publish(_)
             | ClientFrame::Subscribe(_)
+            | ClientFrame::Select(_)
             | ClientFrame::Tail(_)
             | ClientFrame::Trace(_)
             | ClientFrame::Watch(_)
@@ -292,8 +306,12 @@ impl State {
         for (number, entry) in entries {
             match entry {
                 Some(Entry { standing: Standing::Asked, .. }) => asked = true,
-                Some(Entry { kind: Kind::Group { .. }, .. }) => {}
-                Some(Entry { kind: Kind::Tail | Kind::Watch, .. }) | None => missing = Some(number),
+                Some(Entry { kind: Kind::Group { topic: Some(_), .. }, .. }) => {}
+                None if number >= TOPIC_NUMBERS_FROM => {} // whoever reserves it knows
+                Some(Entry { kind: Kind::Group { topic: None, .. } | Kind::Tail | Kind::Watch, .. })
+                | None => {
+                    missing = Some(number);
+                }
             }
         }
         match (missing, asked) {
@@ -312,22 +330,9 @@ impl State {
         self.end_if_drained()
     }
 
-    fn on_subscribe(&mut self, subscribe: Subscribe) -> Vec<Action> {
-        let (group, topic) = (subscribe.group.clone(), subscribe.topic.clone());
-        let kind = Kind::Group { group, topic };
-        if let Some((number, _)) = self.subscriptions.iter().find(|(_, entry)| entry.kind == kind) {
-            let detail = format!("subscription {number} is to this group already");
-            return refuse(ErrorCode::AlreadySubscribed, Some(subscribe.id), "group", &detail);
-        }
-        match self.number(kind) {
-            Some(number) => vec![Action::Subscribe { number, subscribe: Box::new(subscribe) }],
-            None => too_many_subscriptions(subscribe.id),
-        }
-    }
-
     /// A number for a new subscription; `None`: there are as many as there may be.
     fn number(&mut self, kind: Kind) -> Option<u32> {
-        if self.subscriptions.len() >= SUBSCRIPTIONS_MAX {
+        if self.subscriptions.len() >= SUBSCRIPTIONS_MAX || self.next_number >= TOPIC_NUMBERS_FROM {
             return None;
         }
         let number = self.next_number;
@@ -376,9 +381,14 @@ impl State {
     fn on_lane_frame(&mut self, number: u32, partition: u32, frame: Box<ClientFrame>) -> Vec<Action> {
         match self.subscriptions.get(&number) {
             Some(Entry { standing: Standing::Asked, .. }) => vec![Action::Hold(frame)],
-            Some(Entry { kind: Kind::Group { .. }, .. }) => vec![Action::Forward { number, frame }],
+            Some(Entry { kind: Kind::Group { topic: Some(_), .. }, .. }) => {
+                vec![Action::Forward { number, frame }]
+            }
+            None if number >= TOPIC_NUMBERS_FROM => vec![Action::Forward { number, frame }],
             Some(Entry { kind: Kind::Tail | Kind::Watch, .. }) => no_lease(frame.id(), number, partition),
-            None => unknown_subscription(frame.id(), number),
+            Some(Entry { kind: Kind::Group { topic: None, .. }, .. }) | None => {
+                unknown_subscription(frame.id(), number)
+            }
         }
     }
 
@@ -474,6 +484,8 @@ impl State {
 
 #[path = "state_reading.rs"]
 mod reading;
+#[path = "state_selecting.rs"]
+mod selecting;
 
 #[cfg(test)]
 #[path = "state_tests.rs"]

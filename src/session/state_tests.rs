@@ -253,7 +253,7 @@ fn a_resumed_session_numbers_on_after_its_old_subscriptions() {
     let now = Instant::now();
     let mut state = State::new(now);
     state.on_frame(Box::new(hello()));
-    state.on_opened(BEAT, vec![(7, "a".to_owned(), "orders".to_owned())], now);
+    state.on_opened(BEAT, vec![(7, "a".to_owned(), Some("orders".to_owned()))], now);
     assert!(matches!(state.on_frame(ack(7)).as_slice(), [Action::Forward { number: 7, .. }]));
     assert!(matches!(state.on_frame(tail()).as_slice(), [Action::Tail { number: 8, .. }]));
     assert_eq!(code(&state.on_frame(subscribe("a"))), ErrorCode::AlreadySubscribed);
@@ -377,6 +377,7 @@ proptest! {
                         prop_assert!(opened && publishes <= PUBLISHES_IN_FLIGHT_MAX);
                     }
                     Action::Subscribe { number, .. }
+                    | Action::Select { number, .. }
                     | Action::Tail { number, .. }
                     | Action::Watch { number, .. } => {
                         prop_assert!(opened && number > 0 && numbers.insert(number), "number {number} is new");

@@ -12,7 +12,6 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
 use super::fault::{Refusal, of_topic};
-use super::members::GroupMember;
 use super::publishing::refusal;
 use super::step_spans::Told;
 use crate::broker::Broker;
@@ -35,9 +34,13 @@ pub(super) struct Asked {
 }
 
 /// Asks a group for what a step acknowledges. Returns as soon as the question is in its inbox.
-pub(super) async fn ask(member: &GroupMember, session_id: SessionId, step_id: StepId, ack: &Ack) -> Asked {
-    let answer = member.handle.reserve(session_id, step_id, ack.clone()).await;
-    let (group, topic) = (member.handle.clone(), member.topic.clone());
+pub(super) async fn ask(
+    (topic, group): (String, GroupHandle),
+    session_id: SessionId,
+    step_id: StepId,
+    ack: &Ack,
+) -> Asked {
+    let answer = group.reserve(session_id, step_id, ack.clone()).await;
     Asked { group, topic, partition: ack.partition, epoch: ack.epoch, answer }
 }
 
@@ -115,8 +118,8 @@ async fn carry_out(
     let answer = broker.steps.submit(Step { step_id, digest, acks, units, room }, coming)?;
     let stopping = |_| StepError::OutcomeUnknown { reason: "the broker is stopping".into() };
     let result = answer.await.map_err(stopping).flatten();
-    if result == Err(StepError::UnknownPartition) {
-        // One was deleted since it was remembered, and may have been made again.
+    if matches!(result, Err(StepError::UnknownPartition | StepError::Unsealed)) {
+        // One was deleted since it was remembered, and may have been made again; or it is encrypted since.
         topics
             .into_iter()
             .filter_map(|topic| TopicName::new(topic).ok())
@@ -203,13 +206,13 @@ async fn answers(asked: Vec<Asked>) -> Answers {
     let is_alone = asked.len() == 1;
     for Asked { group, topic, partition, epoch, answer } in asked {
         match answer.await {
-            Ok(Ok(Reserved { fence, ranges, times })) => {
+            Ok(Ok(Reserved { fence, ranges, times, copies })) => {
                 if let ([(first, end)], true) = (ranges.as_slice(), is_alone)
                     && first.plus(1) == *end
                 {
                     answers.only = Some(Cause { topic, partition, offset: first.0 });
                 }
-                answers.acks.push(StepAck { group, fence, ranges, times });
+                answers.acks.push(StepAck { group, fence, ranges, times, copies });
             }
             Ok(Err(unreserved)) => answers.refused.push((unreserved, epoch)),
             Err(_) => {

@@ -11,7 +11,9 @@ use super::error::{Effect, Error};
 use super::flush::{Flush, LockMode, Report};
 use super::messages::{Message, message};
 use super::query::query;
+use super::topics::encryption;
 use super::{Store, retry};
+use crate::encryption::{Place, Sealed};
 use crate::ids::{DeadLetterId, Offset, PartitionId, TopicId};
 
 query!(DEAD_LETTERS_LIST = "dead_letters_list"[INT8, TEXT, INT8, INT8, INT8]);
@@ -35,6 +37,8 @@ pub struct DeadLetter {
     pub dead_at: Timestamp,
     /// As it was published.
     pub message: Message,
+    /// Why its payload is left out: it does not open here.
+    pub unopened: Option<Error>,
 }
 
 /// Which dead letters are listed.
@@ -79,7 +83,7 @@ pub struct Replayed {
 }
 
 impl Store {
-    /// One page of dead letters, oldest first.
+    /// One page of dead letters, oldest first. Those that do not open are among them, without their payloads.
     pub async fn dead_letters_list(&self, filter: DeadLetterFilter<'_>) -> Result<DeadLetterPage, Error> {
         let topic_id = filter.topic_id.map(|id| id.0);
         let limit = i64::from(filter.limit);
@@ -90,14 +94,21 @@ impl Store {
         let rows = connection.query(&DEAD_LETTERS_LIST, params, Effect::None).await?;
         let found: i64 = rows.first().map_or(0, |row| row.get("found"));
         let rest = if found > rows.len() as i64 { Rest::More } else { Rest::End };
-        Ok(DeadLetterPage { dead_letters: rows.iter().map(dead_letter).collect(), rest })
+        let mut dead_letters: Vec<DeadLetter> = rows.iter().map(dead_letter).collect();
+        let unopened = self.open_each(&connection, Place::Copy, opened(&mut dead_letters)).await?;
+        for (dead_letter, unopened) in dead_letters.iter_mut().zip(unopened) {
+            dead_letter.unopened = unopened;
+        }
+        Ok(DeadLetterPage { dead_letters, rest })
     }
 
     /// A dead letter by id, if there is one.
     pub async fn dead_letters_find(&self, id: DeadLetterId) -> Result<Option<DeadLetter>, Error> {
         let connection = self.connection().await?;
         let row = connection.query_opt(&DEAD_LETTERS_FIND, &[&id.0], Effect::None).await?;
-        Ok(row.as_ref().map(dead_letter))
+        let mut found = row.as_ref().map(dead_letter);
+        self.open_all(&connection, Place::Copy, opened(found.as_mut_slice())).await?;
+        Ok(found)
     }
 
     /// Drops a dead letter. Returns how many there were of that id: one or none.
@@ -123,12 +134,24 @@ impl Store {
             transaction.rollback().await?;
             return Ok(None);
         };
-        let dead_letter = dead_letter(&row);
-        let reports = transaction.append(LockMode::Wait, &flush(&dead_letter)).await?;
+        let mut dead_letter = dead_letter(&row);
+        self.open_all(&transaction, Place::Copy, opened(std::slice::from_mut(&mut dead_letter))).await?;
+        // It is a new message: sealed as its topic asks for now, and never less than it was.
+        let seals = dead_letter.message.data_key_id.is_some() || !encryption(&row).is_none();
+        let home = (dead_letter.partition_id, Place::Message);
+        let mut sealed = Vec::new();
+        if seals {
+            sealed = transaction.seal_anew(&self.vault, home, &[&dead_letter.message]).await?;
+        }
+        let reports = transaction.append(LockMode::Wait, &flush(&dead_letter, sealed.first())).await?;
         let [Report::Stored { first_offset, .. }] = reports.batches.as_slice() else {
             transaction.rollback().await?;
             // Otherwise it is not locked, because it is deleted: the topic has gone meanwhile.
-            let is_paused = reports.paused.contains(&dead_letter.partition_id);
+            if reports.refused.unsealed.contains(&dead_letter.partition_id) {
+                let message = "the topic is encrypted since a moment ago".into();
+                return Err(Error::Contended { sqlstate: String::new(), message }); // again, sealed
+            }
+            let is_paused = reports.refused.paused.contains(&dead_letter.partition_id);
             return Ok(is_paused.then_some(Replay::Paused));
         };
         transaction.commit().await?;
@@ -137,7 +160,7 @@ impl Store {
 }
 
 /// The message alone. Its transaction id stays with it but is not looked up: it would be taken for a copy of itself.
-fn flush(dead_letter: &DeadLetter) -> Flush<'_> {
+fn flush<'a>(dead_letter: &'a DeadLetter, sealed: Option<&'a Sealed>) -> Flush<'a> {
     let message = &dead_letter.message;
     let mut flush = Flush::default();
     flush.batches.partition_ids.push(dead_letter.partition_id.0);
@@ -153,13 +176,19 @@ fn flush(dead_letter: &DeadLetter) -> Flush<'_> {
     columns.transaction_ids.push(message.transaction_id.as_deref());
     columns.headers.push(message.headers.as_deref());
     columns.content_types.push(message.content_type.as_deref());
-    columns.payloads.push(&message.payload);
+    columns.payloads.push(sealed.map_or(&message.payload, |sealed| &sealed.envelope));
+    columns.data_key_ids.push(sealed.map(|sealed| sealed.data_key_id().0));
     columns.producers.push(message.producer.as_deref());
     columns.ttls_ms.push(None); // whoever publishes it again wants it delivered
     flush.traces.first.push(1);
     flush.traces.last.push(1);
     flush.traces.all.push(message.trace_id.prefix());
     flush
+}
+
+/// What is to be opened of dead letters.
+fn opened(dead_letters: &mut [DeadLetter]) -> Vec<(PartitionId, &mut Message)> {
+    dead_letters.iter_mut().map(|dead| (dead.partition_id, &mut dead.message)).collect()
 }
 
 fn dead_letter(row: &Row) -> DeadLetter {
@@ -173,5 +202,6 @@ fn dead_letter(row: &Row) -> DeadLetter {
         reason: row.get("reason"),
         dead_at: row.get("dead_at"),
         message: message(row),
+        unopened: None,
     }
 }

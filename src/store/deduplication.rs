@@ -7,7 +7,6 @@ use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
 use crate::limits::EXPIRE_ROWS_MAX;
 
 query!(PRODUCER_RUNS_FIND = "producer_runs_find"[INT8, UUID, INT8, INT8]);
-query!(PRODUCER_RUNS_EXPIRE = "producer_runs_expire"[INT8]);
 query!(TRANSACTIONS_FIND = "transactions_find"[INT8_ARRAY, TEXT]);
 query!(TRANSACTIONS_EXPIRE = "transactions_expire"[INT8]);
 query!(SCHEDULES_EXPIRE = "schedules_expire"[INT8]);
@@ -64,10 +63,10 @@ impl Store {
         Ok(rows.iter().map(place).collect())
     }
 
-    /// Forgets what no window remembers, in short transactions. Returns how many rows went.
+    /// Forgets ids that no window remembers, in short transactions. Returns how many rows went. Runs go by the walk over their table.
     pub async fn deduplication_expire(&self) -> Result<u64, Error> {
         let mut gone = 0;
-        for query in [&PRODUCER_RUNS_EXPIRE, &TRANSACTIONS_EXPIRE, &SCHEDULES_EXPIRE] {
+        for query in [&TRANSACTIONS_EXPIRE, &SCHEDULES_EXPIRE] {
             loop {
                 let connection = self.connection().await?;
                 let rows = connection.execute(query, &[&EXPIRE_ROWS_MAX]).await?;

@@ -4,6 +4,9 @@
 //! promises that nothing happened. Facts are fields; the sentence for people is the `Display`.
 
 use tokio_postgres::error::{DbError, Severity, SqlState};
+use uuid::Uuid;
+
+use crate::encryption::Fingerprint;
 
 /// Why an operation of the store did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,9 +38,33 @@ pub enum Error {
     /// The role lacks a right, or may not log in.
     #[error("the database refuses access ({sqlstate}): {message}")]
     Forbidden { sqlstate: String, message: String },
+    /// What is stored is sealed, or is to be, and this broker lacks the key: nothing happened.
+    #[error("{0}")]
+    KeyMissing(KeyMissing),
+    /// What is stored is not what was sealed.
+    #[error(
+        "the payload that is stored for offset {offset} does not open: it, or its data key {data_key_id}, is not as it was sealed"
+    )]
+    NotAuthentic { offset: i64, data_key_id: Uuid },
+    /// A data key is closed or gone, because this broker was taken for dead: nothing happened, and another one is made.
+    #[error("a data key is closed")]
+    KeyClosed,
     /// Anything else the server can say: a bug of ours, or a schema that is not ours.
     #[error("the database answered with an error that Laneway does not expect ({sqlstate}): {message}")]
     Unexpected { sqlstate: String, message: String },
+}
+
+/// Which key a broker lacks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyMissing {
+    /// None to seal with.
+    #[error("the topic is encrypted, and this broker has no key ring (see --key-ring-file)")]
+    Ring,
+    /// The one that has sealed.
+    #[error(
+        "the message is encrypted under the key {name} ({fingerprint}), which the key ring of this broker lacks"
+    )]
+    Key { name: String, fingerprint: Fingerprint },
 }
 
 /// Whether the failing operation could have changed anything.
@@ -59,6 +86,7 @@ enum Verdict {
     Refused,
     TableGone,
     Forbidden,
+    KeyClosed,
     Unexpected,
 }
 
@@ -70,6 +98,7 @@ fn verdict(state: &SqlState) -> Verdict {
         "25006" => Verdict::ReadOnly,
         "42P01" => Verdict::TableGone,
         "42501" => Verdict::Forbidden,
+        "22012" => Verdict::KeyClosed, // data_keys_hold divides by zero; nothing else divides
         // statement_timeout, and a transaction ended for idling: rolled back, nothing happened.
         "57014" | "25P03" | "25P04" => Verdict::Unavailable,
         // Out of shared memory is our own doing only in theory; I/O errors and disk full are the machine's.
@@ -116,6 +145,7 @@ impl Error {
             Verdict::Refused => Self::Refused { sqlstate, message },
             Verdict::TableGone => Self::TableGone { message },
             Verdict::Forbidden => Self::Forbidden { sqlstate, message },
+            Verdict::KeyClosed => Self::KeyClosed,
             Verdict::Unexpected => Self::Unexpected { sqlstate, message },
         }
     }
@@ -143,6 +173,9 @@ impl Error {
         "table_gone",
         "untrusted",
         "forbidden",
+        "key_missing",
+        "not_authentic",
+        "key_closed",
         "unexpected",
     ];
 
@@ -158,6 +191,9 @@ impl Error {
             Self::TableGone { .. } => "table_gone",
             Self::Untrusted { .. } => "untrusted",
             Self::Forbidden { .. } => "forbidden",
+            Self::KeyMissing(_) => "key_missing",
+            Self::NotAuthentic { .. } => "not_authentic",
+            Self::KeyClosed => "key_closed",
             Self::Unexpected { .. } => "unexpected",
         }
     }

@@ -14,12 +14,17 @@ use postgres_types::ToSql;
 use uuid::Uuid;
 
 use super::connection::{Connection, Params, Pipelined};
-use super::error::Error;
+use super::data_keys::{DATA_KEYS_HOLD, distinct};
+use super::error::{Effect, Error};
 use super::lanes::{Commit, Fence};
+use super::locks::plain;
+pub use super::locks::{LockMode, Refused};
 use super::query::{Query, query};
 use super::times::TimeColumns;
-use crate::ids::{Offset, PartitionId, Sequence};
-use crate::limits::{APPENDER_STALL_TIMEOUT, FLUSH_BYTES_MAX, FLUSH_PATIENCE};
+use crate::ids::{Offset, Sequence};
+use crate::limits::{
+    APPENDER_STALL_TIMEOUT, FLUSH_BYTES_MAX, FLUSH_LOCKS_PER_PARTITION, FLUSH_PARTITIONS_MAX, FLUSH_PATIENCE,
+};
 
 query!(LANES_LOCK = "lanes_lock"[INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, UUID_ARRAY]);
 query!(
@@ -29,8 +34,7 @@ query!(
     ]
 );
 query!(LOCKS_LIMIT = "locks_limit"[TEXT]);
-query!(PARTITIONS_LOCK = "partitions_lock"[INT8_ARRAY]);
-query!(PARTITIONS_LOCK_WAITING = "partitions_lock_waiting"[INT8_ARRAY]);
+query!(LOCKS_ROOM = "locks_room"[]);
 query!(
     MESSAGES_APPEND = "messages_append"[
         INT8_ARRAY, INT4_ARRAY, INT8_ARRAY, // batches
@@ -42,7 +46,7 @@ query!(
         INT4_ARRAY, INT4_ARRAY, INT8_ARRAY, // traces
         INT4_ARRAY, INT4_ARRAY, UUID_ARRAY, UUID_ARRAY, // links
         INT8_ARRAY, // checks, continued
-        INT8_ARRAY // messages, more
+        INT8_ARRAY, UUID_ARRAY // messages, more
     ]
 );
 
@@ -51,26 +55,6 @@ const SLOWEST_LINK_BYTES_PER_MS: u64 = 10_000;
 
 /// The transaction's name in the metrics.
 const FLUSH: &str = "flush";
-
-/// What to do about a partition that somebody else has locked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockMode {
-    /// Leave it out; its neighbours must not wait.
-    Skip,
-    /// Wait for it with the others of this flush, but not for long.
-    Queue,
-    /// Wait for it; it is alone in this flush.
-    Wait,
-}
-
-impl LockMode {
-    fn query(self) -> &'static Query {
-        match self {
-            LockMode::Skip => &PARTITIONS_LOCK,
-            LockMode::Queue | LockMode::Wait => &PARTITIONS_LOCK_WAITING,
-        }
-    }
-}
 
 /// Where the first message of a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,6 +150,8 @@ pub struct Messages<'a> {
     pub payloads: Vec<&'a [u8]>,
     pub producers: Vec<Option<&'a str>>,
     pub ttls_ms: Vec<Option<i64>>,
+    /// What has sealed the payloads.
+    pub data_key_ids: Vec<Option<Uuid>>,
 }
 
 /// The first halves of the trace ids of each batch: `all[first..=last]`, counted from 1.
@@ -279,10 +265,9 @@ pub enum LaneReport {
 /// What a committed flush reports.
 #[derive(Debug, Default)]
 pub struct Reports {
-    /// Batches without one were locked by somebody else, or are paused.
+    /// Batches without one were locked by somebody else, or are refused.
     pub batches: Vec<Report>,
-    /// Partitions that take nothing now.
-    pub paused: Vec<PartitionId>,
+    pub refused: Refused,
     pub lanes: Vec<LaneReport>,
 }
 
@@ -298,18 +283,27 @@ pub enum Outcome {
 }
 
 impl Connection {
+    /// How many partitions one flush may have, by the room that the server has for locks.
+    pub async fn flush_partitions_max(&self) -> Result<usize, Error> {
+        let row = self.query_opt(&LOCKS_ROOM, &[], Effect::None).await?;
+        let room: i64 = row.map_or(0, |row| row.get("room"));
+        let partitions = usize::try_from(room / FLUSH_LOCKS_PER_PARTITION).unwrap_or(0);
+        Ok(partitions.clamp(1, FLUSH_PARTITIONS_MAX))
+    }
+
     /// Writes a flush.
     ///
     /// Cancel safety: none. Dropped half-way, the outcome is unknown and the connection is not used again.
     pub async fn flush(&self, mode: LockMode, flush: &Flush<'_>) -> Outcome {
         let columns = flush.columns();
         let messages = flush.params(&columns);
-        let partitions: [&(dyn ToSql + Sync); 1] = [&flush.batches.partition_ids];
+        let plain = flush.plain();
+        let partitions: [&(dyn ToSql + Sync); 2] = [&flush.batches.partition_ids, &plain];
         let commits = flush.lanes.params();
         let (has_lanes, has_batches) = (!flush.lanes.is_empty(), !flush.batches.partition_ids.is_empty());
         let patience = format!("{}ms", FLUSH_PATIENCE.as_millis());
         let patience: [&(dyn ToSql + Sync); 1] = [&patience];
-        let mut statements: Vec<(&'static Query, Params<'_>)> = Vec::with_capacity(5);
+        let mut statements: Vec<(&'static Query, Params<'_>)> = Vec::with_capacity(6);
         if mode == LockMode::Queue {
             statements.push((&LOCKS_LIMIT, &patience));
         }
@@ -323,15 +317,21 @@ impl Connection {
         if has_lanes {
             statements.push((&LANE_COMMITS_INSERT, &commits));
         }
+        let keys = distinct(&flush.messages.data_key_ids);
+        let hold: [&(dyn ToSql + Sync); 1] = [&keys];
+        if !keys.is_empty() {
+            statements.push((&DATA_KEYS_HOLD, &hold));
+        }
         let stall = stall_for(flush.batches.bytes.iter().sum());
         match self.pipeline(FLUSH, stall, &statements).await {
             Pipelined::Committed(mut rows) => {
+                rows.pop_if(|_| !keys.is_empty());
                 let lanes = rows.pop_if(|_| has_lanes).unwrap_or_default();
                 let batches = rows.pop_if(|_| has_batches).unwrap_or_default();
                 let locked = rows.pop_if(|_| has_batches).unwrap_or_default();
                 Outcome::Committed(Reports {
                     batches: batches.iter().map(Report::of).collect(),
-                    paused: paused(&locked),
+                    refused: Refused::of(&locked),
                     lanes: lanes.iter().map(lane_report).collect(),
                 })
             }
@@ -352,18 +352,13 @@ impl super::connection::Transaction<'_> {
     /// Writes a flush as part of a larger transaction; nothing has happened before its commit.
     pub(super) async fn append(&self, mode: LockMode, flush: &Flush<'_>) -> Result<Reports, Error> {
         use super::error::Effect;
-        let locked = self.query(mode.query(), &[&flush.batches.partition_ids], Effect::None).await?;
+        let plain = flush.plain();
+        let locked = self.query(mode.query(), &[&flush.batches.partition_ids, &plain], Effect::None).await?;
         let columns = flush.columns();
         let rows = self.query(&MESSAGES_APPEND, &flush.params(&columns), Effect::None).await?;
         let batches = rows.iter().map(Report::of).collect();
-        Ok(Reports { batches, paused: paused(&locked), lanes: Vec::new() })
+        Ok(Reports { batches, refused: Refused::of(&locked), lanes: Vec::new() })
     }
-}
-
-/// Those of the partitions that were to be locked that take nothing now.
-pub(super) fn paused(locked: &[tokio_postgres::Row]) -> Vec<PartitionId> {
-    let ids: Vec<i64> = locked.first().map(|row| row.get("paused")).unwrap_or_default();
-    ids.into_iter().map(PartitionId).collect()
 }
 
 /// Optional columns as they are sent: a column that the whole flush leaves empty costs nothing per row.
@@ -376,6 +371,7 @@ pub(super) struct Columns<'a> {
     content_types: &'a [Option<&'a str>],
     producers: &'a [Option<&'a str>],
     ttls_ms: &'a [Option<i64>],
+    data_key_ids: &'a [Option<Uuid>],
 }
 
 impl<'a> Columns<'a> {
@@ -389,6 +385,7 @@ impl<'a> Columns<'a> {
             content_types: or_empty(&messages.content_types),
             producers: or_empty(&messages.producers),
             ttls_ms: or_empty(&messages.ttls_ms),
+            data_key_ids: or_empty(&messages.data_key_ids),
         }
     }
 }
@@ -398,13 +395,19 @@ fn or_empty<T>(column: &[Option<T>]) -> &[Option<T>] {
 }
 
 impl<'f> Flush<'f> {
+    /// The partitions that are to get a message as it is.
+    pub(super) fn plain(&self) -> Vec<i64> {
+        let Messages { batch, data_key_ids, .. } = &self.messages;
+        plain(&self.batches.partition_ids, batch, data_key_ids)
+    }
+
     /// The optional columns as they are sent.
     pub(super) fn columns(&self) -> Columns<'_> {
         Columns::of(&self.messages)
     }
 
     /// The parameters of `messages_append`.
-    pub(super) fn params<'a>(&'a self, columns: &'a Columns<'a>) -> [&'a (dyn ToSql + Sync); 36] {
+    pub(super) fn params<'a>(&'a self, columns: &'a Columns<'a>) -> [&'a (dyn ToSql + Sync); 37] {
         let Flush { batches, checks, runs, ids, messages, traces, links, lanes: _ } = self;
         [
             &batches.partition_ids,
@@ -443,6 +446,7 @@ impl<'f> Flush<'f> {
             &links.linked_trace_ids,
             &checks.known_offsets,
             &columns.ttls_ms,
+            &columns.data_key_ids,
         ]
     }
 }

@@ -5,16 +5,18 @@
 
 use super::error::{Effect, Error};
 use super::groups::{
-    FailurePolicy, FirstOffset, GROUPS_HINT, GROUPS_LOCK, GroupCapacity, LANES_ADD, MEMBERS_LIST,
+    FailurePolicy, FirstOffset, GROUPS_HINT, GROUPS_LOCK, GROUPS_SETTINGS, GroupCapacity, GroupSettings,
+    LANES_ADD, MEMBERS_LIST, Ordering, group,
 };
 use super::query::query;
 use super::windows::{ExpiryPolicy, WindowChanges};
-use super::{Store, retry};
+use super::{Connection, Store, retry};
 use crate::ids::{Epoch, GroupId, Offset};
 
 query!(GROUPS_ALTER = "groups_alter"[
-    INT8, INT8, INT4, INT8, FLOAT8, INT8, TEXT, TEXT, INT8, INT8, INT8, INT8, TEXT
+    INT8, INT8, INT4, INT8, FLOAT8, INT8, TEXT, TEXT, INT8, INT8, INT8, INT8, TEXT, TEXT
 ]);
+query!(GROUPS_AT_REST = "groups_at_rest"[INT8, TEXT]);
 query!(GROUPS_CLOSE = "groups_close"[INT8]);
 query!(GROUPS_DELETE = "groups_delete"[INT8]);
 query!(LANES_CLOSE = "lanes_close"[INT8]);
@@ -32,6 +34,21 @@ pub struct GroupChanges {
     pub on_failure: Option<FailurePolicy>,
     pub capacity: Option<GroupCapacity>,
     pub windows: WindowChanges,
+    pub ordering: Option<Ordering>,
+}
+
+/// Whether a group was altered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupAltered<E> {
+    Done,
+    /// With those that stay, its settings would not be what they may; nothing happened.
+    Refused(E),
+    /// Its ordering does not change while somebody consumes; nothing happened.
+    InUse,
+    /// Its ordering does not change while it has parked keys; nothing happened.
+    HasParked,
+    /// There is no such group (any more).
+    Unknown,
 }
 
 /// What becomes of a group that still has members when it is deleted.
@@ -63,8 +80,13 @@ pub struct Sought {
 }
 
 impl Store {
-    /// Changes settings and tells those who serve the group. `false`: the group is gone.
-    pub async fn groups_alter(&self, group_id: GroupId, changes: &GroupChanges) -> Result<bool, Error> {
+    /// Changes settings and tells those who serve the group. `check` is asked under the lock, about those that there are then.
+    pub async fn groups_alter<E>(
+        &self,
+        group_id: GroupId,
+        changes: &GroupChanges,
+        check: impl Fn(&GroupSettings) -> Result<(), E>,
+    ) -> Result<GroupAltered<E>, Error> {
         let ms = |ms: Option<u64>| ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
         let (deadline, base) = (ms(changes.ack_deadline_ms), ms(changes.backoff_base_ms));
         let (cap, attempts) =
@@ -75,9 +97,25 @@ impl Store {
         let (delay, max_age) = (ms(windows.delay_ms), ms(windows.max_age_ms));
         let (window, window_max) = (ms(windows.window_ms), ms(windows.window_max_ms));
         let on_expiry = windows.on_expiry.map(ExpiryPolicy::as_str);
+        let ordering = changes.ordering.map(Ordering::as_str);
         retry::contended(retry::Policy::CONTENDED, || async {
             let mut connection = self.connection().await?;
             let transaction = connection.begin().await?;
+            let lock = if ordering.is_some() { &GROUPS_CLOSE } else { &GROUPS_LOCK }; // nobody joins while it is closed
+            let locked = transaction.query_opt(lock, &[&group_id.0], Effect::None).await?;
+            let now = transaction.query_opt(&GROUPS_SETTINGS, &[&group_id.0], Effect::None).await?;
+            let (Some(_), Some(now)) = (locked, now) else {
+                transaction.rollback().await?;
+                return Ok(GroupAltered::Unknown);
+            };
+            if let Err(error) = check(&group(&now).settings) {
+                transaction.rollback().await?;
+                return Ok(GroupAltered::Refused(error));
+            }
+            if let Some(obstacle) = may_reorder(&transaction, group_id, ordering).await? {
+                transaction.rollback().await?;
+                return Ok(obstacle);
+            }
             let params: super::connection::Params<'_> = &[
                 &group_id.0,
                 &deadline,
@@ -92,14 +130,15 @@ impl Store {
                 &window_max,
                 &max_age,
                 &on_expiry,
+                &ordering,
             ];
             if transaction.execute(&GROUPS_ALTER, params).await? == 0 {
                 transaction.rollback().await?;
-                return Ok(false);
+                return Ok(GroupAltered::Unknown);
             }
             transaction.query(&GROUPS_HINT, &[&vec![group_id.0]], Effect::Possible).await?;
             transaction.commit().await?;
-            Ok(true)
+            Ok(GroupAltered::Done)
         })
         .await
     }
@@ -159,4 +198,19 @@ impl Store {
         })
         .await
     }
+}
+
+/// What keeps a group from another ordering, if it is another. Locks: it is closed, so nobody joins it.
+async fn may_reorder<E>(
+    transaction: &Connection,
+    group_id: GroupId,
+    ordering: Option<&str>,
+) -> Result<Option<GroupAltered<E>>, Error> {
+    let Some(ordering) = ordering else { return Ok(None) };
+    let row = transaction.query_opt(&GROUPS_AT_REST, &[&group_id.0, &ordering], Effect::None).await?;
+    Ok(row.and_then(|row| match (row.get("in_use"), row.get("has_parked")) {
+        (true, _) => Some(GroupAltered::InUse),
+        (false, true) => Some(GroupAltered::HasParked),
+        (false, false) => None,
+    }))
 }

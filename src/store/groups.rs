@@ -16,7 +16,8 @@ use crate::limits::PULLERS_TTL;
 
 query!(
     GROUPS_CREATE = "groups_create"[
-        INT8, TEXT, INT8, INT4, INT8, FLOAT8, INT8, TEXT, INT8_ARRAY, INT8_ARRAY, TEXT, INT8, INT8, INT8, INT8, TEXT
+        INT8, TEXT, INT8, INT4, INT8, FLOAT8, INT8, TEXT, INT8_ARRAY, INT8_ARRAY, TEXT, INT8, INT8, INT8, INT8, TEXT,
+        TEXT
     ]
 );
 query!(GROUPS_FIND = "groups_find"[INT8, TEXT]);
@@ -41,6 +42,8 @@ pub enum FailurePolicy {
     Block,
     /// The lane goes on without it.
     Skip,
+    /// Its key is set aside with everything behind it; only where order is kept by key.
+    Park,
 }
 
 impl FailurePolicy {
@@ -50,12 +53,39 @@ impl FailurePolicy {
             FailurePolicy::DeadLetter => "dead_letter",
             FailurePolicy::Block => "block",
             FailurePolicy::Skip => "skip",
+            FailurePolicy::Park => "park",
         }
     }
 
     /// Reads what the wire and the database write.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::DeadLetter, Self::Block, Self::Skip].into_iter().find(|policy| policy.as_str() == text)
+        [Self::DeadLetter, Self::Block, Self::Skip, Self::Park]
+            .into_iter()
+            .find(|policy| policy.as_str() == text)
+    }
+}
+
+/// What keeps its order in a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ordering {
+    /// All messages of a partition.
+    Partition,
+    /// The messages of each key.
+    Key,
+}
+
+impl Ordering {
+    /// As the wire and the database write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Ordering::Partition => "partition",
+            Ordering::Key => "key",
+        }
+    }
+
+    /// Reads what the database writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Partition, Self::Key].into_iter().find(|ordering| ordering.as_str() == text)
     }
 }
 
@@ -92,6 +122,7 @@ pub struct GroupSettings {
     pub on_failure: FailurePolicy,
     pub capacity: GroupCapacity,
     pub windows: Windows,
+    pub ordering: Ordering,
 }
 
 /// A group as it is stored.
@@ -167,6 +198,7 @@ impl Store {
             &window_max_ms,
             &max_age_ms,
             &windows.on_expiry.as_str(),
+            &settings.ordering.as_str(),
         ];
         let row = connection.query_opt(&GROUPS_CREATE, params, Effect::Possible).await?;
         Ok(row.map(|row| GroupId(row.get("group_id"))))
@@ -302,6 +334,7 @@ pub(super) fn group(row: &tokio_postgres::Row) -> Group {
             on_failure: FailurePolicy::parse(on_failure).expect("the database knows the same policies"),
             capacity: GroupCapacity::parse(capacity).expect("the database knows the same words"),
             windows: Windows::of(row),
+            ordering: Ordering::parse(row.get("ordering")).expect("the database knows the same words"),
         },
     }
 }

@@ -11,9 +11,12 @@ use uuid::Uuid;
 
 use super::error::{Effect, Error};
 use super::groups::GROUPS_HINT;
+use super::groups::Ordering;
 use super::messages::Message;
+use super::parked::{KnownKey, Parking};
 use super::query::query;
 use super::times::{FailedAttempt, LaneTime, TimesUnderWay};
+use super::vault::{Vault, stored};
 use super::windows::Eviction;
 use super::{Connection, Store, retry};
 use crate::ids::{BrokerId, Epoch, GroupId, Offset, PartitionId, SessionId};
@@ -32,7 +35,7 @@ query!(ATTEMPTS_CHARGE = "attempts_charge"[INT8, INT8, INT8, INT4, TEXT, INT8]);
 query!(ATTEMPTS_FORGET = "attempts_forget"[INT8, INT8, INT8, TEXT]);
 query!(
     DEAD_LETTERS_INSERT = "dead_letters_insert"[
-        INT8, INT8, INT8, INT4, TEXT, TIMESTAMPTZ, UUID, INT8, INT8, BYTEA, TEXT, TEXT, TEXT, BYTEA, TEXT
+        INT8, INT8, INT8, INT4, TEXT, TIMESTAMPTZ, UUID, INT8, INT8, BYTEA, TEXT, TEXT, TEXT, BYTEA, TEXT, UUID
     ]
 );
 
@@ -87,6 +90,8 @@ pub struct ResumeAt {
     pub start_offset: Offset,
     pub suspect_until: Offset,
     pub failed: Vec<Failed>,
+    /// Keys whose messages are copied aside.
+    pub parked: Vec<KnownKey>,
 }
 
 /// A message that has failed and is not done.
@@ -145,6 +150,8 @@ pub struct Settlement {
     pub failure: Option<FailedAttempt>,
     /// What has expired; told as a failure is.
     pub eviction: Option<Eviction>,
+    /// What becomes of parked keys. Boxed: it is rare.
+    pub parking: Option<Box<Parking>>,
     /// Times of a commit that a release may overtake: it tells them in its place.
     pub under_way: Option<TimesUnderWay>,
     pub release: Option<Release>,
@@ -172,6 +179,7 @@ impl Store {
         group_id: GroupId,
         broker_id: BrokerId,
         wanted: &[LaneRow],
+        ordering: Ordering,
     ) -> Result<Vec<ResumeAt>, Error> {
         retry::contended(retry::Policy::CONTENDED, || async {
             let mut connection = self.connection().await?;
@@ -193,7 +201,7 @@ impl Store {
                 &[&group_id.0, &partition_ids, &epochs, &sessions, &broker_id.0];
             let rows = transaction.query(&LANES_ACQUIRE, params, Effect::Possible).await?;
             let obtained: Vec<i64> = rows.iter().map(|row| row.get("partition_id")).collect();
-            let resumed = resume_at(&transaction, group_id, broker_id, &obtained).await?;
+            let resumed = resume_at(&transaction, group_id, broker_id, &obtained, ordering).await?;
             transaction.commit().await?;
             Ok(resumed)
         })
@@ -206,10 +214,11 @@ impl Store {
         group_id: GroupId,
         broker_id: BrokerId,
         partition_ids: &[PartitionId],
+        ordering: Ordering,
     ) -> Result<Vec<ResumeAt>, Error> {
         let partition_ids: Vec<i64> = partition_ids.iter().map(|partition_id| partition_id.0).collect();
         let connection = self.connection().await?;
-        resume_at(&connection, group_id, broker_id, &partition_ids).await
+        resume_at(&connection, group_id, broker_id, &partition_ids, ordering).await
     }
 
     /// Settles a lane under its fence: all of it, or nothing.
@@ -224,7 +233,7 @@ impl Store {
                 transaction.rollback().await?;
                 return Ok(Settled::LeaseLost);
             }
-            settle(&transaction, fence, settlement, now).await?;
+            settle(&transaction, fence, settlement, now, &self.vault).await?;
             transaction.commit().await?;
             Ok(Settled::Done)
         })
@@ -257,6 +266,7 @@ async fn resume_at(
     group_id: GroupId,
     broker_id: BrokerId,
     partition_ids: &[i64],
+    ordering: Ordering,
 ) -> Result<Vec<ResumeAt>, Error> {
     let held: super::connection::Params<'_> = &[&group_id.0, &partition_ids, &broker_id.0];
     let rows = connection.query(&LANES_RESUME_AT, held, Effect::None).await?;
@@ -268,6 +278,13 @@ async fn resume_at(
             lane.failed.push(failed(&row));
         }
     }
+    if ordering == Ordering::Key {
+        for key in connection.parked_keys_of(group_id, partition_ids).await? {
+            if let Some(lane) = lanes.iter_mut().find(|lane| lane.partition_id == key.partition_id) {
+                lane.parked.push(key);
+            }
+        }
+    }
     Ok(lanes)
 }
 
@@ -277,6 +294,7 @@ pub(super) async fn settle(
     fence: &Fence,
     settlement: &Settlement,
     now: Instant,
+    vault: &Vault,
 ) -> Result<(), Error> {
     let (group, partition) = (&fence.group_id.0, &fence.partition_id.0);
     if let Some(Charge { offset, attempts, reason, delay }) = &settlement.charge {
@@ -286,10 +304,13 @@ pub(super) async fn settle(
         transaction.execute(&ATTEMPTS_CHARGE, params).await?;
     }
     if let Some(dead_letter) = &settlement.dead_letter {
-        bury_message(transaction, fence, dead_letter).await?;
+        bury_message(transaction, fence, dead_letter, vault).await?;
     }
     if let Some(eviction) = &settlement.eviction {
-        transaction.collect_dead_letters(fence, &eviction.dead_letters).await?;
+        transaction.collect_dead_letters(fence, &eviction.dead_letters, vault).await?;
+    }
+    if let Some(parking) = &settlement.parking {
+        transaction.settle_parking(fence, parking, vault).await?;
     }
     if let Some(Commit { number, committed, acked, .. }) = &settlement.commit {
         let params: super::connection::Params<'_> =
@@ -302,6 +323,9 @@ pub(super) async fn settle(
             if let Some(eviction) = &settlement.eviction {
                 transaction.record_eviction(fence, eviction).await?;
             }
+            if let Some(parking) = &settlement.parking {
+                transaction.record_parks(fence, parking).await?;
+            }
         }
     }
     if let Some(Release { suspect_until, avoided }) = settlement.release {
@@ -312,13 +336,21 @@ pub(super) async fn settle(
     Ok(())
 }
 
-async fn bury_message(transaction: &Connection, fence: &Fence, dead: &DeadLetter) -> Result<(), Error> {
+async fn bury_message(
+    transaction: &Connection,
+    fence: &Fence,
+    dead: &DeadLetter,
+    vault: &Vault,
+) -> Result<(), Error> {
     let message = &dead.message;
+    let copies = transaction.seal_copies(vault, fence.partition_id, &[message]).await?;
+    let copy = &copies[0];
     let attempts = dead.attempts as i32;
     let cause_partition_id = message.cause.map(|cause| cause.partition_id.0);
     let cause_offset = message.cause.map(|cause| cause.offset.0);
     let key = message.key.as_deref();
-    let payload: &[u8] = &message.payload;
+    let payload = stored(message, copy);
+    let data_key_id = copy.as_ref().map(|copy| copy.data_key_id().0);
     let params: super::connection::Params<'_> = &[
         &fence.group_id.0,
         &fence.partition_id.0,
@@ -335,6 +367,7 @@ async fn bury_message(transaction: &Connection, fence: &Fence, dead: &DeadLetter
         &message.content_type,
         &payload,
         &message.producer,
+        &data_key_id,
     ];
     transaction.execute(&DEAD_LETTERS_INSERT, params).await.map(|_| ())
 }
@@ -369,6 +402,7 @@ fn resume_row(row: &Row) -> ResumeAt {
         start_offset: Offset(row.get("start_offset")),
         suspect_until: Offset(row.get("suspect_until")),
         failed: Vec::new(),
+        parked: Vec::new(),
     }
 }
 

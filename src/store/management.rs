@@ -6,10 +6,10 @@
 use jiff::Timestamp;
 
 use super::connection::Params;
+use super::dead_letters::COMMITS_WAIT;
 use super::error::{Effect, Error};
-use super::flush::PARTITIONS_LOCK_WAITING;
 use super::groups::GROUPS_HINT;
-use super::listen::HEADS_HINT;
+use super::locks::{NOTHING_PLAIN, PARTITIONS_LOCK_WAITING};
 use super::query::{Query, query};
 use super::retention::{HEADS_TRIM, TRACE_LINKS_TRIM};
 use super::topics::{TOPICS_LOCK, TOPICS_LOCK_PARTITIONS};
@@ -23,9 +23,6 @@ query!(GROUPS_RESUME = "groups_resume"[INT8]);
 query!(PARTITIONS_PURGE = "partitions_purge"[INT8_ARRAY, INT8_ARRAY]);
 query!(PARTITIONS_COUNT = "partitions_count"[INT8, INT4, INT8]);
 query!(LANES_WAITING = "lanes_waiting"[INT8_ARRAY]);
-
-/// What all brokers are told after a purge: whatever they remember of a partition may lie below its start.
-const EVERYTHING: &str = "everything";
 
 /// Whether a topic or a group goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +72,8 @@ pub struct Waiting {
     pub lag: i64,
     /// How long the first of them has been waiting.
     pub lag_seconds: f64,
+    /// What a puller has, zero if nobody has the lane; `None`: a session holds it, and its broker knows.
+    pub in_flight: Option<u64>,
 }
 
 impl Store {
@@ -119,17 +118,19 @@ impl Store {
         .await
     }
 
-    /// Moves the starts of partitions forward, of all or of none. Partitions that are gone are left out of the answer.
+    /// Moves the starts of partitions forward, of all or of none; once this is answered, for good. Partitions that are gone are left
+    /// out of the answer.
     pub async fn partitions_purge(&self, targets: &[PurgeTo]) -> Result<Vec<Purged>, Error> {
         let partition_ids: Vec<i64> = targets.iter().map(|(partition_id, _)| partition_id.0).collect();
         let offsets: Vec<Option<i64>> = targets.iter().map(|(_, to)| to.map(|to| to.0)).collect();
         let purged = retry::contended(retry::Policy::CONTENDED, || async {
             let mut connection = self.connection().await?;
             let transaction = connection.begin().await?;
-            transaction.query(&PARTITIONS_LOCK_WAITING, &[&partition_ids], Effect::None).await?;
+            transaction.query(&COMMITS_WAIT, &[], Effect::None).await?;
+            let locks: Params<'_> = &[&partition_ids, &NOTHING_PLAIN];
+            transaction.query(&PARTITIONS_LOCK_WAITING, locks, Effect::None).await?;
             let params: Params<'_> = &[&partition_ids, &offsets];
             let rows = transaction.query(&PARTITIONS_PURGE, params, Effect::Possible).await?;
-            transaction.query(&HEADS_HINT, &[&EVERYTHING], Effect::Possible).await?;
             transaction.commit().await?;
             Ok(rows.iter().map(purged).collect::<Vec<_>>())
         })
@@ -177,6 +178,7 @@ impl Store {
             group: row.get("group_name"),
             lag: row.get("lag"),
             lag_seconds: row.get::<_, Option<f64>>("lag_seconds").unwrap_or_default(),
+            in_flight: row.get::<_, Option<i64>>("in_flight").map(|count| count.max(0) as u64),
         };
         Ok(rows.iter().map(waiting).collect())
     }

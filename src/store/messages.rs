@@ -9,14 +9,17 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
+use super::Connection;
 use super::Store;
 use super::error::{Effect, Error};
 use super::query::{query, template};
-use crate::ids::{Offset, PartitionId, SegmentId, TraceId};
+use super::vault::Unopened;
+use crate::encryption::Place;
+use crate::ids::{DataKeyId, Offset, PartitionId, SegmentId, TraceId};
 
 query!(HEADS_FIND_TIME = "heads_find_time"[INT8, TIMESTAMPTZ]);
 template!(SEGMENT_READ = "segment_read"[INT8, INT8, INT8]);
-template!(SEGMENT_READ_BACK = "segment_read_back"[INT8, INT8, INT8]);
+template!(SEGMENT_READ_BACK = "segment_read_back"[INT8, INT8, INT8, INT8]);
 template!(SEGMENT_SEARCH = "segment_search"[INT8, INT8, BYTEA, TEXT, INT8, INT8]);
 template!(SEGMENT_TRACES = "segment_traces"[INT8_ARRAY]);
 template!(SEGMENT_FIND_TIME = "segment_find_time"[INT8, TIMESTAMPTZ]);
@@ -39,6 +42,8 @@ pub struct Message {
     pub producer: Option<String>,
     /// How long after its publish it is worth delivering.
     pub ttl: Option<Duration>,
+    /// What has sealed it where it is stored; here it is open.
+    pub data_key_id: Option<DataKeyId>,
 }
 
 impl Message {
@@ -89,8 +94,8 @@ pub struct Matching<'a> {
 pub enum Direction {
     /// From an offset on.
     Forward,
-    /// Before an offset, newest first.
-    Backward,
+    /// Before an offset, newest first, down to the floor.
+    Backward { floor: Offset },
 }
 
 impl Store {
@@ -102,17 +107,29 @@ impl Store {
         offset: Offset,
         limit: ReadLimit,
     ) -> Result<Vec<Message>, Error> {
-        let template = match direction {
-            Direction::Forward => &SEGMENT_READ,
-            Direction::Backward => &SEGMENT_READ_BACK,
-        };
         let messages = i64::from(limit.messages);
         let bytes = i64::try_from(limit.bytes).unwrap_or(i64::MAX);
         let connection = self.connection().await?;
-        let rows = connection
-            .read(template, &[("segment_id", segment_id.0)], &[&offset.0, &messages, &bytes])
-            .await?;
-        Ok(rows.iter().map(message).collect())
+        let integers = [("segment_id", segment_id.0)];
+        let rows = match direction {
+            Direction::Forward => {
+                connection.read(&SEGMENT_READ, &integers, &[&offset.0, &messages, &bytes]).await?
+            }
+            Direction::Backward { floor } => {
+                let params: super::connection::Params<'_> = &[&offset.0, &messages, &bytes, &floor.0];
+                connection.read(&SEGMENT_READ_BACK, &integers, params).await?
+            }
+        };
+        let mut messages: Vec<Message> = rows.iter().map(message).collect();
+        match self.open_rows(&connection, &rows, &mut messages).await {
+            Ok(()) => Ok(messages),
+            Err(Unopened { place: 0, error }) => Err(error),
+            // What stands before it is given out; whoever goes on from there finds it again, first.
+            Err(Unopened { place, .. }) => {
+                messages.truncate(place);
+                Ok(messages)
+            }
+        }
     }
 
     /// Messages of one segment that match, newest first; [`Error::TableGone`] if retention was faster.
@@ -130,7 +147,9 @@ impl Store {
             &[&within.start.0, &within.end.0, &key, &transaction_id, &messages, &bytes];
         let connection = self.connection().await?;
         let rows = connection.read(&SEGMENT_SEARCH, &[("segment_id", segment_id.0)], params).await?;
-        Ok(rows.iter().map(message).collect())
+        let mut messages: Vec<Message> = rows.iter().map(message).collect();
+        self.open_rows(&connection, &rows, &mut messages).await?;
+        Ok(messages)
     }
 
     /// The traces of some messages of one segment, by offset; those that it does not hold are left out.
@@ -165,6 +184,20 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Opens messages of a segment, up to the first that does not open.
+    pub(super) async fn open_rows(
+        &self,
+        connection: &Connection,
+        rows: &[Row],
+        messages: &mut [Message],
+    ) -> Result<(), Unopened> {
+        let partition_id = |row: &Row| PartitionId(row.get("partition_id"));
+        let found = rows.iter().map(partition_id).zip(messages).collect();
+        self.open_all(connection, Place::Message, found).await
+    }
+}
+
 /// Every read returns the same columns.
 pub(super) fn message(row: &Row) -> Message {
     let cause_partition_id: Option<i64> = row.get("cause_partition_id");
@@ -185,5 +218,6 @@ pub(super) fn message(row: &Row) -> Message {
         payload: Bytes::copy_from_slice(row.get("payload")),
         producer: row.get("producer"),
         ttl: row.get::<_, Option<i64>>("ttl_ms").map(|ms| Duration::from_millis(ms.max(0) as u64)),
+        data_key_id: row.get::<_, Option<uuid::Uuid>>("data_key_id").map(DataKeyId),
     }
 }

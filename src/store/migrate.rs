@@ -66,6 +66,14 @@ pub const MIGRATIONS: &[Migration] = migrations![
     14 "0014_create_windows",
     18 "0018_extend_pops",
     19 "0019_extend_schedules",
+    20 "0020_create_keys",
+    21 "0021_create_encryption",
+    22 "0022_create_labels",
+    23 "0023_drop_run_index",
+    24 "0024_index_schedules",
+    27 "0027_fence_encryption",
+    29 "0029_index_failed_copies",
+    31 "0031_date_selections",
 ];
 
 /// How the schema of a database stands to the migrations that this binary knows.

@@ -20,8 +20,9 @@
 //! | `trace_cuts` | the tables of the trace index, likewise |
 //! | `times` | when messages were delivered and done, and which attempts have failed |
 //! | `messages`, `traces`, `deduplication` | reading by offset, time and trace; what was published already |
+//! | `vault`, `data_keys`, `sealing_counts` | what payloads are sealed with and opened with; the keys that were derived for it |
 //! | `dead_letters` | messages that a group has given up |
-//! | `schedules` | messages that wait for their time |
+//! | `schedules`, `fires` | messages that wait for their time, and those that are due |
 //! | `witness` | what the verifier reads and does behind the brokers' backs |
 //!
 //! Invariant: a caller can always tell `nothing happened` from `outcome unknown`; see [`Error`].
@@ -30,22 +31,26 @@ pub mod brokers;
 pub mod capacity;
 pub mod config;
 pub mod connection;
+pub mod data_keys;
 pub mod dead_letters;
 pub mod deduplication;
 mod deleted;
 pub mod error;
 pub mod examine;
+pub mod fires;
 pub mod flush;
 pub mod group_changes;
 mod group_expiry;
 pub mod groups;
 pub mod lanes;
 pub mod listen;
+mod locks;
 pub mod management;
 pub mod manager;
 pub mod messages;
 pub mod migrate;
 pub mod overview;
+pub mod parked;
 pub mod partitions;
 mod pool_use;
 pub mod pops;
@@ -54,7 +59,9 @@ pub mod retention;
 pub mod retention_history;
 pub mod retry;
 pub mod schedules;
+mod sealing_counts;
 pub mod segments;
+pub mod selections;
 pub mod sessions;
 pub mod steps;
 pub mod timeline;
@@ -65,6 +72,7 @@ pub mod topics;
 pub mod trace_cuts;
 pub mod traces;
 pub mod upkeep;
+pub mod vault;
 pub mod windows;
 pub mod witness;
 
@@ -100,6 +108,7 @@ pub struct Store {
     upkeep_turns: Arc<Semaphore>,
     connector: Connector,
     times: Arc<QueryTimes>,
+    vault: Arc<vault::Vault>,
 }
 
 impl Store {
@@ -119,7 +128,13 @@ impl Store {
         };
         let upkeep = pool(DDL_CONCURRENCY, connector.for_role(Role::Upkeep));
         let upkeep_turns = Arc::new(Semaphore::new(DDL_CONCURRENCY as usize));
-        Ok(Self { pool: pool(size, connector.clone()), upkeep, upkeep_turns, connector, times })
+        let (pool, vault) = (pool(size, connector.clone()), Arc::default());
+        Ok(Self { pool, upkeep, upkeep_turns, connector, times, vault })
+    }
+
+    /// The same, with keys to seal and open payloads.
+    pub fn with_key_ring(self, ring: crate::encryption::KeyRing) -> Self {
+        Self { vault: Arc::new(vault::Vault::new(ring)), ..self }
     }
 
     /// Waits until the database answers, and says so. Errors that waiting does not cure end the wait.
@@ -175,6 +190,7 @@ impl Store {
     /// Publishes the time per named query, failures, commits, and how the pools are used.
     pub fn register_metrics(&self, registry: &mut Registry) {
         self.times.register(registry);
+        self.vault.register_metrics(registry);
         let pools = [("shared", self.pool.clone()), ("upkeep", self.upkeep.clone())];
         registry.register_collector(Box::new(PoolUse::new(pools)));
     }

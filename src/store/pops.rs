@@ -21,6 +21,7 @@ use crate::limits::PULLERS_TTL;
 
 query!(POPS_FIND = "pops_find"[INT8, UUID, INT8_ARRAY, INT8]);
 query!(POPS_TAKE = "pops_take"[INT8, INT8, INT8, UUID, INT8, INT8, INT8]);
+query!(POPS_NEWEST = "pops_newest"[INT8, INT8]);
 query!(POPS_LOCK = "pops_lock"[INT8, INT8, INT8]);
 query!(POPS_SHOW = "pops_show"[INT8, INT8]);
 query!(POPS_CUT = "pops_cut"[INT8, INT8, INT8]);
@@ -64,6 +65,8 @@ pub struct Take<'a> {
     pub deadline: Duration,
     /// The window of the lane is open below it.
     pub open_until: Offset,
+    /// Of the lane, as it was seen.
+    pub newest_commit: (Epoch, i64),
     /// At most once: what is given is done, and the lane is free again.
     pub commit: Option<&'a Commit>,
 }
@@ -147,7 +150,7 @@ impl Store {
         Ok(lanes)
     }
 
-    /// Gives a lane to a puller. `None`: somebody was faster.
+    /// Gives a lane to a puller. `None`: somebody was faster, or has moved it past what has expired since it was seen.
     pub async fn pops_take(&self, take: &Take<'_>) -> Result<Option<Taken>, Error> {
         let PopKey { group_id, partition_id, epoch } = take.key;
         retry::contended(retry::Policy::CONTENDED, || async {
@@ -168,11 +171,16 @@ impl Store {
                 transaction.rollback().await?;
                 return Ok(None);
             };
+            // What has expired is settled on a free lane, under the epoch that it has: then others are next by now.
+            if newest_commit(&transaction, &take.key).await? != take.newest_commit {
+                transaction.rollback().await?;
+                return Ok(None);
+            }
             let taken = Taken { epoch: Epoch(row.get("epoch")), until_at: row.get("popped_until_at") };
             if let Some(commit) = take.commit {
                 let settlement = Settlement { commit: Some(commit.clone()), ..Settlement::default() };
                 let fence = fence(&PopKey { epoch: taken.epoch, ..take.key });
-                settle(&transaction, &fence, &settlement, now).await?;
+                settle(&transaction, &fence, &settlement, now, &self.vault).await?;
                 transaction.execute(&POPS_FREE, &[&group_id.0, &partition_id.0, &0_i64]).await?;
             }
             transaction.commit().await?;
@@ -204,7 +212,7 @@ impl Store {
             };
             match decide(&lane) {
                 Ok(Decided { effect: Some((settlement, change)), answer }) => {
-                    settle(&transaction, &fence(key), &settlement, now).await?;
+                    settle(&transaction, &fence(key), &settlement, now, &self.vault).await?;
                     apply(&transaction, key, change, wanted).await?;
                     transaction.commit().await?;
                     Ok(Some(Ok(answer)))
@@ -242,6 +250,13 @@ impl Store {
         };
         Ok(rows.iter().map(key).collect())
     }
+}
+
+/// Epoch and number of the newest commit of a lane that is locked; zeros: there is none.
+async fn newest_commit(transaction: &Connection, key: &PopKey) -> Result<(Epoch, i64), Error> {
+    let params: Params<'_> = &[&key.group_id.0, &key.partition_id.0];
+    let row = transaction.query_opt(&POPS_NEWEST, params, Effect::None).await?;
+    Ok(row.map_or((Epoch(0), 0), |row| (Epoch(row.get("epoch")), row.get("number"))))
 }
 
 /// Whether pullers are a member of a group now.
@@ -302,6 +317,7 @@ fn millis(duration: Duration) -> i64 {
 /// Where a lane goes on, without what has failed there.
 fn resume_at(row: &Row) -> ResumeAt {
     ResumeAt {
+        parked: Vec::new(),
         partition_id: PartitionId(row.get("partition_id")),
         epoch: Epoch(row.get("epoch")),
         session_id: None,

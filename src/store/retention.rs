@@ -7,7 +7,7 @@
 
 use super::connection::Transaction;
 use super::error::{Effect, Error};
-use super::flush::PARTITIONS_LOCK_WAITING;
+use super::locks::{NOTHING_PLAIN, PARTITIONS_LOCK_WAITING};
 use super::query::{query, template};
 use super::retention_history::{DropReason, RETENTION_EVENTS_RECORD};
 use super::{Connection, Store, retry};
@@ -146,7 +146,8 @@ impl Connection {
 /// Order: the lock in a statement of its own, so that the next ones see everything that was published before it.
 async fn move_start(transaction: &Transaction<'_>, expired: Expired) -> Result<Option<Offset>, Error> {
     let Expired { partition_id, segment_id, kind, reason } = expired;
-    transaction.query(&PARTITIONS_LOCK_WAITING, &[&vec![partition_id.0]], Effect::None).await?;
+    let locks: super::connection::Params<'_> = &[&vec![partition_id.0], &NOTHING_PLAIN];
+    transaction.query(&PARTITIONS_LOCK_WAITING, locks, Effect::None).await?;
     let place: super::connection::Params<'_> = &[&partition_id.0, &segment_id.0];
     if reason == DropReason::Completed
         && transaction.query_opt(&SEGMENTS_COMPLETED, place, Effect::None).await?.is_none()
@@ -169,7 +170,12 @@ async fn move_start(transaction: &Transaction<'_>, expired: Expired) -> Result<O
     let Some(row) = row else { return Ok(None) };
     let (start, from, bytes): (i64, i64, i64) =
         (row.get("start_offset"), row.get("from_offset"), row.get("bytes"));
-    transaction.execute(&RETENTION_EVENTS_RECORD, &[&partition_id.0, &reason, &from, &start, &bytes]).await?;
+    if from < start {
+        // Otherwise a purge went so far before, and that stands in the history.
+        transaction
+            .execute(&RETENTION_EVENTS_RECORD, &[&partition_id.0, &reason, &from, &start, &bytes])
+            .await?;
+    }
     Ok(Some(Offset(start)))
 }
 

@@ -1,4 +1,4 @@
-//! Messages that wait for their time: written down, looked for, appended when due, listed, moved, cancelled.
+//! Messages that wait for their time: written down, listed, moved, cancelled. What is due is [`fires`](super::fires)'.
 //!
 //! Whoever changes a row of `schedule` holds the lock of its partition: ids rise in the order of commits, and a message is
 //! appended, moved or cancelled by one transaction alone. What is due is taken out and appended by the same statement.
@@ -13,33 +13,33 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::connection::{Connection, Params, Pipelined};
+use super::data_keys::{DATA_KEYS_HOLD, distinct};
 use super::dead_letters::{COMMITS_WAIT, Rest};
 use super::error::{Effect, Error};
-use super::flush::{PARTITIONS_LOCK, PARTITIONS_LOCK_WAITING, paused, stall_for};
+use super::flush::stall_for;
+use super::locks::{NOTHING_PLAIN, PARTITIONS_LOCK_WAITING, Refused, plain};
 use super::messages::{Message, message};
 use super::query::query;
 use super::{Store, retry};
+use crate::encryption::Place;
 use crate::ids::{Offset, PartitionId, ScheduleId, TopicId};
-use crate::limits::{SCHEDULE_AHEAD_MAX, SCHEDULE_PAST_MAX, SCHEDULES_PER_FIRE_MAX};
+use crate::limits::{SCHEDULE_AHEAD_MAX, SCHEDULE_PAST_MAX};
 
 query!(
     SCHEDULES_INSERT = "schedules_insert"[
         INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, // units
         INT4_ARRAY, TIMESTAMPTZ_ARRAY, INT8_ARRAY, UUID_ARRAY, INT8_ARRAY, UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, // messages
         BYTEA_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, TEXT_ARRAY, // messages, continued
-        INT8, INT8, INT8_ARRAY // bounds, and ttls of messages
+        INT8, INT8, INT8_ARRAY, UUID_ARRAY // bounds; ttls and data keys of messages
     ]
 );
-query!(SCHEDULES_LOOK = "schedules_look"[TIMESTAMPTZ, INT8_ARRAY, INT8, INT8_ARRAY]);
-query!(SCHEDULES_FIRE = "schedules_fire"[TIMESTAMPTZ, INT8]);
 query!(SCHEDULES_LIST = "schedules_list"[INT8, INT8, INT8, INT8]);
 query!(SCHEDULES_FIND = "schedules_find"[INT8]);
 query!(SCHEDULES_CANCEL = "schedules_cancel"[INT8]);
 query!(SCHEDULES_MOVE = "schedules_move"[INT8, TIMESTAMPTZ, INT8, INT8, INT8]);
 
-/// The transactions' names in the metrics.
+/// The transaction's name in the metrics.
 const SCHEDULE: &str = "schedule";
-const FIRE: &str = "fire";
 
 /// When a message is to be appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +96,8 @@ pub enum UnitReport {
     Gone,
     /// An operator has paused its topic.
     Paused,
+    /// Its topic is encrypted, and something of it is not sealed.
+    Unsealed,
 }
 
 /// What became of a transaction that writes schedules down.
@@ -130,6 +132,8 @@ pub struct ScheduleColumns<'a> {
     /// Of each message, as the text of an array.
     pub links: Vec<Option<String>>,
     pub ttls_ms: Vec<Option<i64>>,
+    /// What has sealed the payloads.
+    pub data_key_ids: Vec<Option<Uuid>>,
     /// Of all messages together.
     pub bytes: i64,
 }
@@ -142,7 +146,12 @@ impl ScheduleColumns<'_> {
         self.delays_ms.push(delay_ms);
     }
 
-    pub(super) fn params<'p>(&'p self, (past_ms, ahead_ms): &'p (i64, i64)) -> [&'p (dyn ToSql + Sync); 21] {
+    /// The partitions for which a message is written down as it is.
+    pub(super) fn plain(&self) -> Vec<i64> {
+        plain(&self.partition_ids, &self.units, &self.data_key_ids)
+    }
+
+    pub(super) fn params<'p>(&'p self, (past_ms, ahead_ms): &'p (i64, i64)) -> [&'p (dyn ToSql + Sync); 22] {
         [
             &self.partition_ids,
             &self.topic_ids,
@@ -165,51 +174,9 @@ impl ScheduleColumns<'_> {
             past_ms,
             ahead_ms,
             &self.ttls_ms,
+            &self.data_key_ids,
         ]
     }
-}
-
-/// What is due in a partition whose topic has limits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LimitedDue {
-    pub partition_id: PartitionId,
-    /// The name of the topic.
-    pub topic: String,
-    pub messages: u64,
-    pub bytes: u64,
-}
-
-/// What a look has found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
-    /// On the database clock.
-    pub looked_at: Timestamp,
-    pub first_due_at: Option<Timestamp>,
-    /// How long until then; zero if it is past.
-    pub first_in: Option<Duration>,
-    /// Those that have something due, without the busy ones.
-    pub partitions: Vec<PartitionId>,
-    /// Those of them whose topics have limits.
-    pub limited: Vec<LimitedDue>,
-}
-
-/// What was appended to one partition.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fired {
-    pub partition_id: PartitionId,
-    pub next_offset: Offset,
-    pub messages: u64,
-    pub bytes: u64,
-    /// How late each message was.
-    pub lateness: Vec<Duration>,
-}
-
-/// What became of a fire.
-#[derive(Debug)]
-pub enum FireOutcome {
-    Committed(Vec<Fired>),
-    NothingHappened(Error),
-    Unknown(Error),
 }
 
 impl Connection {
@@ -218,67 +185,31 @@ impl Connection {
     /// Cancel safety: none. Dropped half-way, the outcome is unknown and the connection is not used again.
     pub async fn schedules_insert(&self, columns: &ScheduleColumns<'_>) -> Outcome {
         let bounds = bounds();
-        let locks: [&(dyn ToSql + Sync); 1] = [&columns.partition_ids];
+        let plain = columns.plain();
+        let locks: [&(dyn ToSql + Sync); 2] = [&columns.partition_ids, &plain];
         let insert = columns.params(&bounds);
-        let statements = [(&PARTITIONS_LOCK_WAITING, &locks[..]), (&SCHEDULES_INSERT, &insert[..])];
+        let keys = distinct(&columns.data_key_ids);
+        let hold: [&(dyn ToSql + Sync); 1] = [&keys];
+        let mut statements = vec![(&PARTITIONS_LOCK_WAITING, &locks[..]), (&SCHEDULES_INSERT, &insert[..])];
+        if !keys.is_empty() {
+            statements.push((&DATA_KEYS_HOLD, &hold));
+        }
         match self.pipeline(SCHEDULE, stall_for(columns.bytes), &statements).await {
             Pipelined::Committed(rows) => {
                 let mut reports = unit_reports(columns.partition_ids.len(), &rows[1]);
-                let paused = paused(&rows[0]);
-                for (report, partition_id) in reports.iter_mut().zip(&columns.partition_ids) {
-                    if *report == UnitReport::Gone && paused.contains(&PartitionId(*partition_id)) {
+                let Refused { paused, unsealed } = Refused::of(&rows[0]);
+                let units = reports.iter_mut().zip(&columns.partition_ids);
+                for (report, id) in units.filter(|(report, _)| **report == UnitReport::Gone) {
+                    if paused.contains(&PartitionId(*id)) {
                         *report = UnitReport::Paused;
+                    } else if unsealed.contains(&PartitionId(*id)) {
+                        *report = UnitReport::Unsealed;
                     }
                 }
                 Outcome::Committed(reports)
             }
             Pipelined::NothingHappened(error) => Outcome::NothingHappened(error),
             Pipelined::Unknown(error) => Outcome::Unknown(error),
-        }
-    }
-
-    /// What is due first, and where something is due now. Nothing that waits is due before `from`.
-    /// `held`: partitions of topics that are full.
-    pub async fn schedules_look(
-        &self,
-        from: Timestamp,
-        busy: &[PartitionId],
-        held: &[PartitionId],
-    ) -> Result<Look, Error> {
-        let [busy, held] = [busy, held]
-            .map(|partitions| partitions.iter().map(|partition_id| partition_id.0).collect::<Vec<i64>>());
-        let params: Params<'_> = &[&from, &busy, &SCHEDULES_PER_FIRE_MAX, &held];
-        let rows = self.query(&SCHEDULES_LOOK, params, Effect::None).await?;
-        let row = rows.first().ok_or_else(|| Error::Unavailable { reason: "a look has no answer".into() })?;
-        let partitions: Vec<i64> = row.get("partition_ids");
-        let first_in_us: Option<i64> = row.get("first_in_us");
-        Ok(Look {
-            looked_at: row.get("looked_at"),
-            first_due_at: row.get("first_due_at"),
-            first_in: first_in_us.map(|us| Duration::from_micros(us.max(0) as u64)),
-            partitions: partitions.into_iter().map(PartitionId).collect(),
-            limited: limited(row),
-        })
-    }
-
-    /// Appends what is due to those of these partitions that nobody else holds, and takes it out of the schedules.
-    ///
-    /// Cancel safety: none. Dropped half-way, the outcome is unknown and the connection is not used again.
-    pub async fn schedules_fire(
-        &self,
-        from: Timestamp,
-        partitions: &[PartitionId],
-        messages_max: i64,
-    ) -> FireOutcome {
-        let mut partition_ids: Vec<i64> = partitions.iter().map(|partition_id| partition_id.0).collect();
-        partition_ids.sort_unstable();
-        let locks: [&(dyn ToSql + Sync); 1] = [&partition_ids];
-        let fire: [&(dyn ToSql + Sync); 2] = [&from, &messages_max];
-        let statements = [(&PARTITIONS_LOCK, &locks[..]), (&SCHEDULES_FIRE, &fire[..])];
-        match self.pipeline(FIRE, stall_for(0), &statements).await {
-            Pipelined::Committed(rows) => FireOutcome::Committed(rows[1].iter().map(fired).collect()),
-            Pipelined::NothingHappened(error) => FireOutcome::NothingHappened(error),
-            Pipelined::Unknown(error) => FireOutcome::Unknown(error),
         }
     }
 }
@@ -291,20 +222,6 @@ pub(super) fn bounds() -> (i64, i64) {
 pub(super) fn no_bounds() -> (i64, i64) {
     let (_, ahead_ms) = bounds();
     (ahead_ms, ahead_ms * 2)
-}
-
-fn limited(row: &Row) -> Vec<LimitedDue> {
-    let partitions: Vec<i64> = row.get("limited_partition_ids");
-    let topics: Vec<String> = row.get("limited_topics");
-    let (messages, bytes): (Vec<i64>, Vec<i64>) = (row.get("limited_messages"), row.get("limited_bytes"));
-    let counts = messages.into_iter().zip(bytes);
-    let due = |((partition_id, topic), (messages, bytes)): ((i64, String), (i64, i64))| LimitedDue {
-        partition_id: PartitionId(partition_id),
-        topic,
-        messages: messages.unsigned_abs(),
-        bytes: bytes.unsigned_abs(),
-    };
-    partitions.into_iter().zip(topics).zip(counts).map(due).collect()
 }
 
 pub(super) fn unit_reports(units: usize, rows: &[Row]) -> Vec<UnitReport> {
@@ -331,18 +248,6 @@ fn unit_report(row: &Row) -> UnitReport {
     UnitReport::Written { standings, first_due_at: row.get("first_due_at") }
 }
 
-fn fired(row: &Row) -> Fired {
-    let (first_offset, messages): (i64, i32) = (row.get("first_offset"), row.get("messages"));
-    let late_us: Vec<i64> = row.get("late_us");
-    Fired {
-        partition_id: PartitionId(row.get("partition_id")),
-        next_offset: Offset(first_offset + i64::from(messages)),
-        messages: messages as u64,
-        bytes: row.get::<_, i64>("bytes") as u64,
-        lateness: late_us.into_iter().map(|us| Duration::from_micros(us.max(0) as u64)).collect(),
-    }
-}
-
 /// A message that waits for its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
@@ -355,6 +260,8 @@ pub struct Schedule {
     pub scheduled_at: Timestamp,
     /// As it was published; it has no offset yet.
     pub message: Message,
+    /// Why its payload is left out: it does not open here.
+    pub unopened: Option<Error>,
 }
 
 /// Some schedules, by id.
@@ -375,7 +282,7 @@ pub struct ScheduleFilter {
 }
 
 impl Store {
-    /// One page of schedules, by id.
+    /// One page of schedules, by id. Those that do not open are among them, without their payloads.
     pub async fn schedules_list(&self, filter: ScheduleFilter) -> Result<SchedulePage, Error> {
         let topic_id = filter.topic_id.map(|id| id.0);
         let limit = i64::from(filter.limit);
@@ -385,14 +292,26 @@ impl Store {
         let rows = connection.query(&SCHEDULES_LIST, params, Effect::None).await?;
         let found: i64 = rows.first().map_or(0, |row| row.get("found"));
         let rest = if found > rows.len() as i64 { Rest::More } else { Rest::End };
-        Ok(SchedulePage { schedules: rows.iter().map(schedule).collect(), rest })
+        let mut schedules: Vec<Schedule> = rows.iter().map(schedule).collect();
+        let unopened = self.open_each(&connection, Place::Message, opened(&mut schedules)).await?;
+        schedules.iter_mut().zip(unopened).for_each(|(schedule, unopened)| schedule.unopened = unopened);
+        Ok(SchedulePage { schedules, rest })
     }
 
     /// A schedule by id, if it still waits.
     pub async fn schedules_find(&self, id: ScheduleId) -> Result<Option<Schedule>, Error> {
         let connection = self.connection().await?;
         let row = connection.query_opt(&SCHEDULES_FIND, &[&id.0], Effect::None).await?;
-        Ok(row.as_ref().map(schedule))
+        let mut found = row.as_ref().map(schedule);
+        self.open_all(&connection, Place::Message, opened(found.as_mut_slice())).await?;
+        Ok(found)
+    }
+
+    /// The partition of a schedule, whether its payload opens or not; `None`: it no longer waits.
+    pub async fn schedules_home(&self, id: ScheduleId) -> Result<Option<PartitionId>, Error> {
+        let connection = self.connection().await?;
+        let row = connection.query_opt(&SCHEDULES_FIND, &[&id.0], Effect::None).await?;
+        Ok(row.map(|row| PartitionId(row.get("partition_id"))))
     }
 
     /// Takes a schedule out; `None`: it no longer waits.
@@ -433,13 +352,19 @@ impl Store {
             let mut connection = self.connection().await?;
             let transaction = connection.begin().await?;
             transaction.query(&COMMITS_WAIT, &[], Effect::None).await?;
-            transaction.query(&PARTITIONS_LOCK_WAITING, &[&vec![partition_id.0]], Effect::None).await?;
+            let locks: Params<'_> = &[&vec![partition_id.0], &NOTHING_PLAIN];
+            transaction.query(&PARTITIONS_LOCK_WAITING, locks, Effect::None).await?;
             let row = transaction.query_opt(query, params, Effect::None).await?;
             transaction.commit().await?;
             Ok(row)
         })
         .await
     }
+}
+
+/// What is to be opened of schedules.
+fn opened(schedules: &mut [Schedule]) -> Vec<(PartitionId, &mut Message)> {
+    schedules.iter_mut().map(|schedule| (schedule.partition_id, &mut schedule.message)).collect()
 }
 
 fn schedule(row: &Row) -> Schedule {
@@ -451,5 +376,6 @@ fn schedule(row: &Row) -> Schedule {
         due_at: row.get("due_at"),
         scheduled_at: row.get("scheduled_at"),
         message: message(row),
+        unopened: None,
     }
 }

@@ -6,7 +6,7 @@ use super::error::{Effect, Error};
 use super::groups::GROUPS_HINT;
 use super::lanes::BROKERS_HOLD;
 use super::query::query;
-use super::{Store, retry};
+use super::{Store, retry, selections};
 use crate::ids::{BrokerId, GroupId, SessionId};
 
 query!(SESSIONS_CLOSE = "sessions_close"[UUID, UUID]);
@@ -24,6 +24,14 @@ pub struct Membership {
     pub topic: String,
     /// What it subscribed with, as JSON.
     pub terms: String,
+}
+
+/// What a session had at the broker that it was taken from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Taken {
+    pub memberships: Vec<Membership>,
+    /// The terms of what it selects, as JSON.
+    pub selections: Vec<String>,
 }
 
 impl Store {
@@ -66,7 +74,7 @@ impl Store {
         session_id: SessionId,
         resume_hash: &[u8],
         broker_id: BrokerId,
-    ) -> Result<Option<Vec<Membership>>, Error> {
+    ) -> Result<Option<Taken>, Error> {
         let take = || self.session_take(session_id, resume_hash, broker_id);
         retry::contended(retry::Policy::CONTENDED, take).await
     }
@@ -77,7 +85,7 @@ impl Store {
         session_id: SessionId,
         resume_hash: &[u8],
         broker_id: BrokerId,
-    ) -> Result<Option<Vec<Membership>>, Error> {
+    ) -> Result<Option<Taken>, Error> {
         let mut connection = self.connection().await?;
         let transaction = connection.begin().await?;
         let alive = transaction.query_opt(&BROKERS_HOLD, &[&broker_id.0], Effect::None).await?.is_some();
@@ -89,10 +97,11 @@ impl Store {
         transaction.execute(&LANES_TAKE, &[&session_id.0, &broker_id.0]).await?;
         let rows = transaction.query(&MEMBERS_OF_SESSION, &[&session_id.0], Effect::None).await?;
         let memberships: Vec<Membership> = rows.iter().map(membership).collect();
+        let selections = selections::of_session(&transaction, session_id).await?;
         let groups: Vec<i64> = memberships.iter().map(|membership| membership.group_id.0).collect();
         transaction.query(&GROUPS_HINT, &[&groups], Effect::Possible).await?;
         transaction.commit().await?;
-        Ok(Some(memberships))
+        Ok(Some(Taken { memberships, selections }))
     }
 }
 

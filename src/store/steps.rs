@@ -14,9 +14,11 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::connection::{Connection, Params, Pipelined};
+use super::data_keys::{DATA_KEYS_HOLD, distinct};
 use super::error::{Effect, Error};
-use super::flush::{Flush, MESSAGES_APPEND, PARTITIONS_LOCK_WAITING, Report, paused, stall_for};
+use super::flush::{Flush, MESSAGES_APPEND, Refused, Report, stall_for};
 use super::lanes::Fence;
+use super::locks::PARTITIONS_LOCK_WAITING;
 use super::query::{Query, query};
 use super::schedules::{
     Due, SCHEDULES_INSERT, ScheduleColumns, TimeFault, UnitReport, bounds, no_bounds, unit_reports,
@@ -45,6 +47,7 @@ query!(
         INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY // times
     ]
 );
+query!(PARKED_MESSAGES_STEP = "parked_messages_step"[INT8_ARRAY, INT8_ARRAY, INT8_ARRAY]);
 query!(STEPS_HOLD_LANES = "steps_hold_lanes"[INT8_ARRAY, INT8_ARRAY, INT8_ARRAY]);
 query!(STEPS_FIND = "steps_find"[UUID]);
 query!(STEPS_EXPIRE = "steps_expire"[INT8, INT8]);
@@ -123,6 +126,7 @@ pub struct StepColumns<'a> {
     ack_to: Vec<i64>,
     /// Which of the acks ends where, by the place of its lane: what stands together is one row.
     ack_ends: HashMap<(i32, i64), usize>,
+    copies: (Vec<i64>, Vec<i64>, Vec<i64>),
     time_group_ids: Vec<i64>,
     time_partition_ids: Vec<i64>,
     times: TimeColumns,
@@ -180,6 +184,15 @@ impl<'a> StepColumns<'a> {
                 }
             };
             self.ack_ends.insert((place, to.0), ack);
+        }
+    }
+
+    /// Adds which of that are parked copies.
+    pub fn copies(&mut self, fence: &Fence, offsets: &[Offset]) {
+        for offset in offsets {
+            self.copies.0.push(fence.group_id.0);
+            self.copies.1.push(fence.partition_id.0);
+            self.copies.2.push(offset.0);
         }
     }
 
@@ -257,6 +270,8 @@ pub enum Obstacle {
     PartitionGone { step: usize },
     /// A partition of the step takes nothing now.
     PartitionPaused { step: usize },
+    /// A partition of the step takes only what is sealed, and a message is not.
+    PartitionUnsealed { step: usize },
     /// A message has an older copy of the same transaction id.
     Repeated { message: usize, offset: Offset },
     /// The time of a message is not taken.
@@ -290,11 +305,13 @@ impl Connection {
         let messages = flush.params(&columns);
         let lanes: [&(dyn ToSql + Sync); 4] =
             [&steps.lanes.group_ids, &steps.lanes.partition_ids, &steps.lanes.epochs, &steps.lanes.sessions];
-        let partitions: [&(dyn ToSql + Sync); 1] = [&steps.partition_ids];
+        let plain = [flush.plain(), schedules.plain()].concat();
+        let partitions: [&(dyn ToSql + Sync); 2] = [&steps.partition_ids, &plain];
         let (bounds, no_bounds) = (bounds(), no_bounds());
         let check = check_params(steps, &bounds);
         let waiting = schedules.params(&no_bounds);
         let insert = insert_params(steps, flush);
+        let copies: [&(dyn ToSql + Sync); 3] = [&steps.copies.0, &steps.copies.1, &steps.copies.2];
         let writes = !steps.partition_ids.is_empty();
         let mut statements: Vec<(&'static Query, Params<'_>)> = vec![(&STEPS_LOCK_LANES, &lanes)];
         if writes {
@@ -308,6 +325,14 @@ impl Connection {
             statements.push((&SCHEDULES_INSERT, &waiting));
         }
         statements.push((&STEPS_INSERT, &insert));
+        let keys = distinct(flush.messages.data_key_ids.iter().chain(&schedules.data_key_ids));
+        let hold: [&(dyn ToSql + Sync); 1] = [&keys];
+        if !keys.is_empty() {
+            statements.push((&DATA_KEYS_HOLD, &hold));
+        }
+        if !steps.copies.0.is_empty() {
+            statements.push((&PARKED_MESSAGES_STEP, &copies));
+        }
         let bytes = flush.batches.bytes.iter().sum::<i64>() + schedules.bytes;
         match self.pipeline(STEPS, stall_for(bytes), &statements).await {
             Pipelined::Committed(rows) => committed(&rows, writes, steps, schedules),
@@ -371,7 +396,9 @@ fn committed(
     schedules: &ScheduleColumns<'_>,
 ) -> Outcome {
     let (check, append) = if writes { (&rows[2], Some(&rows[3])) } else { (&rows[1], None) };
-    let paused = if writes { steps.writing_to(&paused(&rows[1])) } else { Vec::new() };
+    let refused = if writes { Refused::of(&rows[1]) } else { Refused::default() };
+    let paused = steps.writing_to(&refused.paused);
+    let unsealed = steps.writing_to(&refused.unsealed);
     match check.is_empty() {
         true => {
             let stored = append.into_iter().flatten().map(Report::of).collect();
@@ -381,17 +408,18 @@ fn committed(
             };
             Outcome::Committed { stored, scheduled }
         }
-        false => Outcome::Obstructed(check.iter().map(|row| obstacle(row, &paused)).collect()),
+        false => Outcome::Obstructed(check.iter().map(|row| obstacle(row, &paused, &unsealed)).collect()),
     }
 }
 
-/// `paused`: the steps that write to a partition which takes nothing now.
-fn obstacle(row: &Row, paused: &[usize]) -> Obstacle {
+/// `paused`: the steps that write to a partition which takes nothing now; `unsealed`: to one which takes only what is sealed.
+fn obstacle(row: &Row, paused: &[usize], unsealed: &[usize]) -> Obstacle {
     let place = row.get::<_, i32>("place") as usize - 1;
     match row.get::<_, &str>("kind") {
         "known" => Obstacle::Known { step: place, done: done_step(row) },
         "lost" => Obstacle::LeaseLost { step: place },
         "gone" if paused.contains(&place) => Obstacle::PartitionPaused { step: place },
+        "gone" if unsealed.contains(&place) => Obstacle::PartitionUnsealed { step: place },
         "gone" => Obstacle::PartitionGone { step: place },
         word @ ("past" | "far") => Obstacle::Time { message: place, fault: TimeFault::of(word) },
         _ => {

@@ -15,7 +15,7 @@ use super::lanes::{Fence, Settlement};
 use super::query::{Query, query};
 use super::{Connection, Store};
 use crate::ids::Offset;
-use crate::limits::{ACKED_TOGETHER, DELIVERED_TOGETHER, TIMES_PAGES_MAX};
+use crate::limits::{ACKED_TOGETHER, DELIVERED_TOGETHER, WALK_PAGES_MAX};
 
 query!(
     LANE_TIMES_RECORD = "lane_times_record"[
@@ -25,6 +25,7 @@ query!(
 query!(FAILURES_RECORD = "failures_record"[INT8, INT8, INT8, INT4, TEXT, TEXT, INT8, INT8]);
 query!(LANE_TIMES_EXPIRE = "lane_times_expire"[INT8, INT8, INT8]);
 query!(FAILURES_EXPIRE = "failures_expire"[INT8, INT8, INT8]);
+query!(PRODUCER_RUNS_EXPIRE = "producer_runs_expire"[INT8, INT8]);
 
 /// Messages of a lane that were delivered together and acknowledged together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,6 +66,10 @@ pub enum FailureOutcome {
     Skip,
     /// It has expired: it was not delivered, or not again.
     Evicted,
+    /// Its key is parked: it is copied aside.
+    Park,
+    /// An operator has dropped its copy.
+    Drop,
 }
 
 impl FailureOutcome {
@@ -74,6 +79,8 @@ impl FailureOutcome {
             FailureOutcome::DeadLetter => "dead_letter",
             FailureOutcome::Skip => "skip",
             FailureOutcome::Evicted => "evicted",
+            FailureOutcome::Park => "park",
+            FailureOutcome::Drop => "drop",
         }
     }
 }
@@ -178,18 +185,30 @@ impl Connection {
     }
 }
 
-/// A table that is kept for a while only.
+/// A table whose rows are kept for a while only, and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record {
-    LaneTimes,
-    Failures,
+    LaneTimes(Duration),
+    Failures(Duration),
+    /// For as long as the window of any topic remembers them.
+    ProducerRuns,
 }
 
 impl Record {
     fn query(self) -> &'static Query {
         match self {
-            Record::LaneTimes => &LANE_TIMES_EXPIRE,
-            Record::Failures => &FAILURES_EXPIRE,
+            Record::LaneTimes(_) => &LANE_TIMES_EXPIRE,
+            Record::Failures(_) => &FAILURES_EXPIRE,
+            Record::ProducerRuns => &PRODUCER_RUNS_EXPIRE,
+        }
+    }
+
+    fn retention_ms(self) -> Option<i64> {
+        match self {
+            Record::LaneTimes(retention) | Record::Failures(retention) => {
+                Some(i64::try_from(retention.as_millis()).unwrap_or(i64::MAX))
+            }
+            Record::ProducerRuns => None,
         }
     }
 }
@@ -204,18 +223,13 @@ pub struct Expired {
 }
 
 impl Store {
-    /// Drops what is too old, or whose group is gone, from a few pages of a table, beginning with this one.
-    pub async fn times_expire(
-        &self,
-        record: Record,
-        first_page: i64,
-        retention: Duration,
-    ) -> Result<Expired, Error> {
-        let retention_ms = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
-        let end_page = first_page + TIMES_PAGES_MAX;
+    /// Drops what is too old, or belongs to nobody, from a few pages of a table, beginning with this one.
+    pub async fn records_expire(&self, record: Record, first_page: i64) -> Result<Expired, Error> {
+        let (end_page, retention_ms) = (first_page + WALK_PAGES_MAX, record.retention_ms());
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&first_page, &end_page];
+        params.extend(retention_ms.as_ref().map(|retention_ms| retention_ms as &(dyn ToSql + Sync)));
         let connection = self.connection().await?;
-        let params: super::connection::Params<'_> = &[&first_page, &end_page, &retention_ms];
-        let row = connection.query_opt(record.query(), params, Effect::Possible).await?;
+        let row = connection.query_opt(record.query(), &params, Effect::Possible).await?;
         Ok(row.map_or(Expired { rows: 0, pages: 0 }, |row| Expired {
             rows: row.get::<_, i64>("rows") as u64,
             pages: row.get("pages"),

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use laneway_client::TopicName;
+use laneway_client::labels::{LabelChanges, Labels, TOPIC_LABELS_MAX};
+use laneway_client::topic::Encryption;
 use tokio_postgres::Row;
 
 use super::error::{Effect, Error};
@@ -13,13 +15,15 @@ use super::{Store, retry};
 use crate::ids::{PartitionId, TopicId};
 
 query!(TOPICS_CREATE = "topics_create"[
-    TEXT, INT4, INT4, INT4, INT8, INT8, INT8, BOOL, INT8, INT8, INT8, INT8, INT8
+    TEXT, INT4, INT4, INT4, INT8, INT8, INT8, BOOL, INT8, INT8, INT8, INT8, INT8, TEXT, TEXT
 ]);
-query!(TOPICS_LIST = "topics_list"[TEXT, INT8]);
+query!(TOPICS_LIST = "topics_list"[TEXT, INT8, TEXT]);
 query!(TOPICS_FIND = "topics_find"[TEXT]);
 query!(TOPICS_LOCK = "topics_lock"[INT8]);
 query!(TOPICS_GROW = "topics_grow"[INT8, INT4]);
-query!(TOPICS_ALTER = "topics_alter"[INT8, INT4, INT8, INT8, INT8, BOOL, INT8, INT8, INT8, INT8, INT8]);
+query!(TOPICS_ALTER = "topics_alter"[
+    INT8, INT4, INT8, INT8, INT8, BOOL, INT8, INT8, INT8, INT8, INT8, TEXT, INT4, TEXT
+]);
 query!(TOPICS_LOCK_GROUPS = "topics_lock_groups"[INT8]);
 query!(TOPICS_LOCK_LANES = "topics_lock_lanes"[INT8]);
 query!(TOPICS_DROP_GROUPS = "topics_drop_groups"[INT8]);
@@ -50,6 +54,10 @@ pub struct TopicSettings {
     pub retention_completed: Option<Duration>,
     /// How long a group may be unused before it is deleted; `None` keeps it.
     pub group_expiry: Option<Duration>,
+    /// Words by name, which subscriptions can match.
+    pub labels: Labels,
+    /// How the payloads of new messages are stored.
+    pub encryption: Encryption,
 }
 
 /// What a topic may hold before publishes are refused; `None`: no bound.
@@ -82,6 +90,8 @@ impl Default for TopicSettings {
             limits: TopicLimits::default(),
             retention_completed: None,
             group_expiry: None,
+            labels: Labels::new(),
+            encryption: Encryption::None,
         }
     }
 }
@@ -108,7 +118,7 @@ pub enum Created {
 }
 
 /// New settings of a topic; what is absent stays as it is, and a retention, limit or expiry of 0 is taken away.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TopicChanges {
     /// It may only grow.
     pub partitions: Option<u32>,
@@ -123,6 +133,9 @@ pub struct TopicChanges {
     /// `Some(None)`: it is taken away; a grace of 0 is one.
     pub retention_completed_ms: Option<Option<u64>>,
     pub group_expiry_ms: Option<u64>,
+    /// Merged with those it has.
+    pub labels: LabelChanges,
+    pub encryption: Option<Encryption>,
 }
 
 /// Whether a topic was changed.
@@ -133,6 +146,8 @@ pub enum Altered {
     Shrinks {
         partitions: u32,
     },
+    /// It would have too many labels; nothing happened.
+    TooManyLabels,
     /// There is no such topic (any more); nothing happened.
     Unknown,
 }
@@ -165,6 +180,7 @@ impl Store {
         let limits = [backlog_messages, backlog_bytes, stored_bytes].map(bigint);
         let (completed_ms, expiry_ms) =
             (settings.retention_completed.map(millis), settings.group_expiry.map(millis));
+        let labels = json(&settings.labels);
         let row = retry::contended(retry::Policy::CONTENDED, || async {
             let connection = self.connection().await?;
             connection
@@ -184,6 +200,8 @@ impl Store {
                         &limits[2],
                         &completed_ms,
                         &expiry_ms,
+                        &labels,
+                        &settings.encryption.as_str(),
                     ],
                     Effect::Possible,
                 )
@@ -211,7 +229,8 @@ impl Store {
         .await
     }
 
-    /// Changes settings and adds partitions: all of it, or nothing.
+    /// Changes settings and adds partitions: all of it, or nothing. Once it is answered that a topic is encrypted, nothing is stored
+    /// in it as it is.
     pub async fn topics_alter(&self, topic_id: TopicId, changes: &TopicChanges) -> Result<Altered, Error> {
         let bigint = |value: Option<u64>| value.map(|value| i64::try_from(value).unwrap_or(i64::MAX));
         let (age, bytes) = (bigint(changes.retention_age_ms), bigint(changes.retention_bytes));
@@ -221,13 +240,19 @@ impl Store {
         let [backlog_messages, backlog_bytes, stored_bytes] = limits.map(bigint);
         let completed = changes.retention_completed_ms.map(|grace| bigint(grace).unwrap_or(TAKEN_AWAY));
         let expiry = bigint(changes.group_expiry_ms);
+        let encryption = changes.encryption.map(Encryption::as_str);
         let wanted = changes.partitions.unwrap_or(0);
+        let labels = (!changes.labels.is_empty()).then(|| json(&changes.labels));
+        let labels_max = TOPIC_LABELS_MAX as i32;
         retry::contended(retry::Policy::CONTENDED, || async {
             let mut connection = self.connection().await?;
             let transaction = connection.begin().await?;
             if transaction.query_opt(&TOPICS_LOCK, &[&topic_id.0], Effect::None).await?.is_none() {
                 transaction.rollback().await?;
                 return Ok(Altered::Unknown);
+            }
+            if encryption.is_some() {
+                transaction.query(&TOPICS_LOCK_PARTITIONS, &[&topic_id.0], Effect::None).await?;
             }
             let params: super::connection::Params<'_> = &[&topic_id.0, &(wanted as i32)];
             let row = transaction.query_opt(&TOPICS_GROW, params, Effect::Possible).await?;
@@ -248,8 +273,14 @@ impl Store {
                 &stored_bytes,
                 &completed,
                 &expiry,
+                &labels,
+                &labels_max,
+                &encryption,
             ];
-            transaction.execute(&TOPICS_ALTER, params).await?;
+            if transaction.execute(&TOPICS_ALTER, params).await? == 0 {
+                transaction.rollback().await?;
+                return Ok(Altered::TooManyLabels); // the topic is there: it is locked
+            }
             transaction.commit().await?;
             Ok(Altered::Done)
         })
@@ -282,10 +313,11 @@ impl Store {
         .await
     }
 
-    /// Topics by name after a given one.
-    pub async fn topics_list(&self, after: &str, limit: i64) -> Result<Vec<Topic>, Error> {
+    /// Topics by name after a given one, those that have all of these labels.
+    pub async fn topics_list(&self, after: &str, limit: i64, labels: &Labels) -> Result<Vec<Topic>, Error> {
+        let labels = json(labels);
         let connection = self.connection().await?;
-        let rows = connection.query(&TOPICS_LIST, &[&after, &limit], Effect::None).await?;
+        let rows = connection.query(&TOPICS_LIST, &[&after, &limit, &labels], Effect::None).await?;
         Ok(rows.iter().map(topic).collect())
     }
 
@@ -297,8 +329,26 @@ impl Store {
     }
 }
 
+/// Labels as JSON; only words are in it.
+fn json(labels: &impl serde::Serialize) -> String {
+    serde_json::to_string(labels).expect("words are always JSON")
+}
+
+/// Labels as the database has them.
+pub(super) fn labels(row: &Row) -> Labels {
+    serde_json::from_str(row.get("labels")).expect("the database keeps words by name")
+}
+
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Whatever is not `none` is encrypted: a word of a later release must not let payloads out.
+pub(super) fn encryption(row: &Row) -> Encryption {
+    match row.get("encryption") {
+        "none" => Encryption::None,
+        _ => Encryption::Aes256Gcm,
+    }
 }
 
 fn topic(row: &Row) -> Topic {
@@ -322,6 +372,8 @@ fn topic(row: &Row) -> Topic {
             },
             retention_completed: ms("retention_completed_ms"),
             group_expiry: ms("group_expiry_ms"),
+            labels: labels(row),
+            encryption: encryption(row),
         },
         partitions: partitions.unwrap_or_default().into_iter().map(PartitionId).collect(),
         created_at: row.get("created_at"),

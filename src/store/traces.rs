@@ -65,6 +65,8 @@ pub struct TracedGroup {
     /// Oldest first.
     pub failures: Vec<TracedFailure>,
     pub dead_letter_id: Option<DeadLetterId>,
+    /// Its key is parked, and it stands aside.
+    pub is_parked: bool,
 }
 
 /// Traces that have to do with a trace.
@@ -150,7 +152,10 @@ impl Store {
             Payloads::Sized => &SEGMENT_FIND_HOPS,
         };
         let rows = connection.read(template, &[("segment_id", segment_id.0)], params).await?;
-        Ok(rows.iter().map(|row| (message(row), row.get::<_, i32>("size") as u64)).collect())
+        let mut messages: Vec<Message> = rows.iter().map(message).collect();
+        self.open_rows(&connection, &rows, &mut messages).await?;
+        let sizes = rows.iter().map(|row| row.get::<_, i32>("size") as u64);
+        Ok(messages.into_iter().zip(sizes).collect())
     }
 }
 
@@ -167,5 +172,6 @@ fn traced_group(row: &tokio_postgres::Row) -> Result<TracedGroup, Error> {
         failures: failures
             .map_err(|error| Error::Unexpected { sqlstate: String::new(), message: error.to_string() })?,
         dead_letter_id: row.get::<_, Option<i64>>("dead_letter_id").map(DeadLetterId),
+        is_parked: row.get("is_parked"),
     })
 }

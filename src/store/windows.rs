@@ -7,19 +7,22 @@ use std::time::Duration;
 
 use postgres_types::ToSql;
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 use super::Connection;
 use super::connection::Params;
 use super::error::Error;
 use super::lanes::{DeadLetter, Fence};
+use super::messages::Message;
 use super::query::query;
+use super::vault::{Vault, stored};
 use crate::ids::Offset;
 
 query!(EVICTIONS_RECORD = "evictions_record"[INT8, INT8, TEXT, INT8_ARRAY, INT8_ARRAY, TEXT_ARRAY]);
 query!(
     DEAD_LETTERS_COLLECT = "dead_letters_collect"[
         INT8, INT8, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TIMESTAMPTZ_ARRAY, UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, BYTEA_ARRAY,
-        TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY
+        TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, UUID_ARRAY
     ]
 );
 
@@ -165,14 +168,25 @@ impl Connection {
     }
 
     /// Keeps expired messages aside.
-    pub(super) async fn collect_dead_letters(&self, fence: &Fence, dead: &[DeadLetter]) -> Result<(), Error> {
+    pub(super) async fn collect_dead_letters(
+        &self,
+        fence: &Fence,
+        dead: &[DeadLetter],
+        vault: &Vault,
+    ) -> Result<(), Error> {
         if dead.is_empty() {
             return Ok(());
         }
+        let messages: Vec<&Message> = dead.iter().map(|dead| &dead.message).collect();
+        let copies = self.seal_copies(vault, fence.partition_id, &messages).await?;
+        let payloads: Vec<&[u8]> =
+            messages.iter().zip(&copies).map(|(message, copy)| stored(message, copy)).collect();
+        let data_keys: Vec<Option<Uuid>> =
+            copies.iter().map(|copy| copy.as_ref().map(|copy| copy.data_key_id().0)).collect();
         fn column<'a, T>(dead: &'a [DeadLetter], of: impl Fn(&'a DeadLetter) -> T) -> Vec<T> {
             dead.iter().map(of).collect()
         }
-        let columns: [&(dyn ToSql + Sync); 13] = [
+        let columns: [&(dyn ToSql + Sync); 14] = [
             &column(dead, |dead| dead.message.offset.0),
             &column(dead, |dead| dead.attempts as i32),
             &column(dead, |dead| dead.reason.as_str()),
@@ -184,8 +198,9 @@ impl Connection {
             &column(dead, |dead| dead.message.transaction_id.as_deref()),
             &column(dead, |dead| dead.message.headers.as_deref()),
             &column(dead, |dead| dead.message.content_type.as_deref()),
-            &column(dead, |dead| &dead.message.payload[..]),
+            &payloads,
             &column(dead, |dead| dead.message.producer.as_deref()),
+            &data_keys,
         ];
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&fence.group_id.0, &fence.partition_id.0];
         params.extend(columns);

@@ -18,6 +18,8 @@ query!(WITNESS_WAITING = "witness_waiting"[TEXT]);
 query!(WITNESS_DEPTH = "witness_depth"[TEXT]);
 query!(WITNESS_HOLDERS = "witness_holders"[TEXT]);
 query!(WITNESS_DEAD_LETTERS = "witness_dead_letters"[TEXT]);
+query!(WITNESS_DROPS = "witness_drops"[TEXT]);
+query!(WITNESS_PARKED = "witness_parked"[TEXT]);
 query!(WITNESS_TERMINATE = "witness_terminate"[TEXT]);
 
 /// A message as it is stored.
@@ -116,6 +118,18 @@ impl Store {
     ) -> Result<Vec<(WitnessedLane, Vec<u8>, Uuid)>, Error> {
         let rows = self.connection().await?.query(&WITNESS_DEAD_LETTERS, &[&topic], Effect::None).await?;
         Ok(rows.iter().map(|row| (lane(row), row.get(3), row.get(4))).collect())
+    }
+
+    /// What somebody has dropped of parked keys.
+    pub async fn witness_drops(&self, topic: &str) -> Result<Vec<WitnessedLane>, Error> {
+        let rows = self.connection().await?.query(&WITNESS_DROPS, &[&topic], Effect::None).await?;
+        Ok(rows.iter().map(lane).collect())
+    }
+
+    /// How many keys are parked, or released and not done.
+    pub async fn witness_parked(&self, topic: &str) -> Result<i64, Error> {
+        let row = self.connection().await?.query_opt(&WITNESS_PARKED, &[&topic], Effect::None).await?;
+        Ok(row.map_or(0, |row| row.get("parked")))
     }
 
     /// Ends the connections whose name is like that. Returns how many there were.

@@ -5,5 +5,5 @@ pub mod heartbeat;
 pub mod lag;
 pub mod retention;
 pub mod schedules;
-pub mod times;
 pub mod upkeep;
+pub mod walks;

@@ -26,6 +26,9 @@ pub async fn run(store: Store, stop: CancellationToken) {
         if let Some(Err(error)) = stop.run_until_cancelled(store.topics_sweep()).await {
             tracing::warn!(%error, "sweep of deleted topics failed; the next round goes on");
         }
+        if let Some(Err(error)) = stop.run_until_cancelled(store.data_keys_tidy()).await {
+            tracing::warn!(%error, "data keys that nothing refers to stay for now");
+        }
         if let Some(Err(error)) = stop.run_until_cancelled(store.steps_expire()).await {
             tracing::warn!(%error, "steps stay for now");
         }

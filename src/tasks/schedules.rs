@@ -6,7 +6,9 @@
 //! Why a floor: under somebody's old snapshot, what was taken stays in the index of due times, and a look from the very first
 //! would take longer with every message. Nothing that waits is due before the floor, but for what the margin, the alarm and a
 //! look from the very first now and then find.
+//! Why apart: whatever makes the database refuse one message, or takes it too long, holds up no partition but its own.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -16,14 +18,14 @@ use tokio_util::sync::CancellationToken;
 use crate::broker::announce::Announcer;
 use crate::broker::schedules::After;
 use crate::broker::schedules::alarm::Alarm;
-use crate::broker::schedules::room::{Room, TopicDue};
+use crate::broker::schedules::room::{Apart, Lot, Room};
 use crate::ids::PartitionId;
 use crate::limits::{
     EFFECT_RETRY_PAUSE, LAG_PAUSE_FACTOR, REPLAY_TRIES_MAX, SCHEDULE_COMMIT_MAX, SCHEDULE_FIRE_PAUSE,
     SCHEDULE_FULL_LOOK_INTERVAL, SCHEDULE_HELD_PAUSE, SCHEDULE_POLL_INTERVAL, SCHEDULE_YIELD_PAUSE,
     SCHEDULES_PER_FIRE_MAX,
 };
-use crate::store::schedules::{FireOutcome, Fired, Look};
+use crate::store::fires::{FireOutcome, Fired, Look, Portion};
 use crate::store::segments::Extended;
 use crate::store::{Connection, Error, Role, Store};
 
@@ -37,8 +39,8 @@ struct Firing {
     connection: Option<Connection>,
     /// Nothing that waits is due before, as far as is known.
     floor: Timestamp,
-    /// What is due first, as far as is known.
-    first_due: Option<Timestamp>,
+    /// When it looks again if nothing comes sooner, on the database clock; the first of all times while it does not listen.
+    wakes_at: Timestamp,
     /// Partitions that somebody else held a moment ago: the next look leaves them out.
     busy: Vec<PartitionId>,
     /// Failed turns in a row.
@@ -46,9 +48,10 @@ struct Firing {
     announcer: Announcer,
     after: After,
     room: Room,
-    /// Partitions of topics that are full: what is due there waits, and is looked at again after this moment.
-    held: Vec<PartitionId>,
-    held_until: Instant,
+    /// Partitions of topics that are full, and those that have failed alone: what is due there waits until the moment.
+    held: BTreeMap<PartitionId, Instant>,
+    /// Partitions that were part of a fire that failed, until one succeeds.
+    apart: BTreeMap<PartitionId, Apart>,
 }
 
 /// Runs until stopped. An error is logged and the next turn tries again: what is due stays due.
@@ -67,14 +70,14 @@ async fn fire(store: &Store, announcer: Announcer, after: After, room: Room) {
         store: store.clone(),
         connection: None,
         floor: THE_VERY_FIRST,
-        first_due: None,
+        wakes_at: Timestamp::MIN,
         busy: Vec::new(),
         failures: 0,
         announcer,
         after,
         room,
-        held: Vec::new(),
-        held_until: Instant::now(),
+        held: BTreeMap::new(),
+        apart: BTreeMap::new(),
     };
     loop {
         firing.hear(alarm);
@@ -112,85 +115,117 @@ async fn look_from_the_very_first(store: &Store, alarm: &Alarm) {
 }
 
 impl Firing {
-    /// Something was scheduled or moved. Returns whether it is due sooner than anything that is known.
+    /// Something was scheduled or moved. Returns whether it is due before the next look.
     fn hear(&mut self, alarm: &Alarm) -> bool {
         let Some(due_at) = alarm.take() else { return false };
         self.floor = self.floor.min(due_at);
-        self.first_due.is_none_or(|first| due_at < first)
+        due_at < self.wakes_at
     }
 
     /// Appends what is due now. Returns how long to wait for the next turn.
     async fn turn(&mut self) -> Result<Duration, Error> {
+        self.wakes_at = Timestamp::MIN;
         let busy = std::mem::take(&mut self.busy);
         self.connect().await?; // which may lower the floor
         let from = self.floor;
-        if self.held_until <= Instant::now() {
-            self.release();
-        }
-        let held = self.held.clone();
+        self.release();
+        let held: Vec<PartitionId> = self.held.keys().copied().collect();
         let look = self.connect().await?.schedules_look(from, &busy, &held).await?;
         self.floor = floor_after(&look);
-        self.first_due = look.first_due_at;
-        if look.partitions.is_empty() {
-            return Ok(self.pause_before(look.first_in));
+        if look.due.is_empty() && !busy.is_empty() {
+            return Ok(SCHEDULE_YIELD_PAUSE);
         }
-        let is_limited = |id: &PartitionId| look.limited.iter().any(|limited| limited.partition_id == *id);
-        let free: Vec<PartitionId> = look.partitions.iter().copied().filter(|id| !is_limited(id)).collect();
-        let mut pause = match free.is_empty() {
-            true => None,
-            false => Some(self.fire(free, SCHEDULES_PER_FIRE_MAX).await?),
-        };
-        for due in TopicDue::by_topic(&look.limited) {
-            match self.room.admit(&due).await {
-                Some(grant) => {
-                    let next = self.fire(grant.partitions.clone(), grant.messages).await?;
-                    pause = Some(pause.map_or(next, |pause| pause.min(next)));
-                }
-                None => self.hold(due),
+        if look.due.is_empty() {
+            let pause = self.pause_before(look.first_in);
+            self.wakes_at = look.looked_at.checked_add(pause).unwrap_or(Timestamp::MAX);
+            return Ok(pause);
+        }
+        let mut pause = None;
+        for lot in Lot::of(&look, &self.apart) {
+            let Some(grant) = self.room.admit(&lot).await else {
+                self.hold(&lot);
+                continue;
+            };
+            let is_all = grant.portion.messages() == lot.rows.len() as u64;
+            let next = match self.fire(&grant.portion).await? {
+                SCHEDULE_FIRE_PAUSE if !is_all => Duration::ZERO,
+                next => next,
+            };
+            pause = Some(pause.map_or(next, |pause: Duration| pause.min(next)));
+        }
+        match pause {
+            Some(SCHEDULE_FIRE_PAUSE) if look.due.len() as i64 >= SCHEDULES_PER_FIRE_MAX => {
+                Ok(Duration::ZERO)
             }
+            pause => Ok(pause.unwrap_or(Duration::ZERO)), // what was held is left out by the next look
         }
-        Ok(pause.unwrap_or(Duration::ZERO)) // what was held is left out by the next look
     }
 
-    /// Appends what is due in these partitions, up to so many messages. Returns how long to wait for the next turn.
-    async fn fire(&mut self, partitions: Vec<PartitionId>, messages_max: i64) -> Result<Duration, Error> {
+    /// Appends some of what is due. Returns how long to wait for the next turn.
+    async fn fire(&mut self, portion: &Portion) -> Result<Duration, Error> {
         let (sent, from) = (Instant::now(), self.floor);
-        match self.connect().await?.schedules_fire(from, &partitions, messages_max).await {
-            FireOutcome::Committed(fired) => {
-                Ok(self.on_fired(partitions, fired, messages_max, sent.elapsed()))
-            }
+        match self.connect().await?.schedules_fire(from, portion).await {
+            FireOutcome::Committed(fired) => Ok(self.on_fired(portion, fired, sent.elapsed())),
             FireOutcome::NothingHappened(Error::NoSegment { relation }) => {
                 tracing::debug!(relation, "a table is missing");
                 self.connection = None; // a session may have missed a table that was attached meanwhile
-                self.extend(&partitions).await?;
+                self.extend(portion).await?;
                 Ok(Duration::ZERO)
             }
             FireOutcome::NothingHappened(Error::Contended { .. }) => Ok(SCHEDULE_YIELD_PAUSE),
-            FireOutcome::NothingHappened(error) | FireOutcome::Unknown(error) => Err(error),
+            FireOutcome::NothingHappened(error) | FireOutcome::Unknown(error) => {
+                self.on_not_fired(portion, error, sent.elapsed())
+            }
+        }
+    }
+
+    /// What was to go together goes apart from now on: first each partition, then each message.
+    fn on_not_fired(&mut self, portion: &Portion, error: Error, took: Duration) -> Result<Duration, Error> {
+        let is_usable = self.connection.as_ref().is_some_and(Connection::is_usable);
+        let mut partitions = portion.partitions.keys().copied();
+        match (partitions.next(), partitions.next()) {
+            (Some(partition_id), None) if is_usable => {
+                let pause = match self.apart.insert(partition_id, Apart::Single) {
+                    Some(Apart::Single) => took * LAG_PAUSE_FACTOR,
+                    Some(Apart::Alone) | None => {
+                        tracing::warn!(%error, partition = %partition_id, "what is due in a partition cannot be appended");
+                        Duration::ZERO
+                    }
+                };
+                let pause = pause.clamp(EFFECT_RETRY_PAUSE, SCHEDULE_FULL_LOOK_INTERVAL);
+                self.held.insert(partition_id, Instant::now() + pause);
+                Ok(Duration::ZERO)
+            }
+            (Some(_), None) | (None, _) => Err(error), // the connection, and not what was sent
+            (Some(_), Some(_)) => {
+                for partition_id in portion.partitions.keys() {
+                    self.apart.entry(*partition_id).or_insert(Apart::Alone);
+                }
+                Err(error)
+            }
         }
     }
 
     /// The topic is full: what is due there waits.
-    fn hold(&mut self, due: TopicDue) {
-        tracing::debug!(topic.name = due.topic, messages = due.messages, "what is due waits for room");
-        self.held_until = Instant::now() + SCHEDULE_HELD_PAUSE;
-        self.held.extend(due.partitions);
+    fn hold(&mut self, lot: &Lot) {
+        tracing::debug!(topic.name = lot.topic, messages = lot.rows.len(), "what is due waits for room");
+        let until = Instant::now() + SCHEDULE_HELD_PAUSE;
+        self.held.extend(lot.partitions().into_iter().map(|partition_id| (partition_id, until)));
         self.after.metrics.schedules_held.set(self.held.len() as i64);
     }
 
-    /// What was held is looked at again.
+    /// What was held for long enough is looked at again.
     fn release(&mut self) {
-        self.held.clear();
-        self.after.metrics.schedules_held.set(0);
+        let now = Instant::now();
+        self.held.retain(|_, until| *until > now);
+        self.after.metrics.schedules_held.set(self.held.len() as i64);
     }
 
     /// Until what is due first, or what is held is looked at again.
     fn pause_before(&self, first_in: Option<Duration>) -> Duration {
-        let pause = pause_before(first_in);
-        match self.held.is_empty() {
-            true => pause,
-            false => pause.min(self.held_until.saturating_duration_since(Instant::now())),
-        }
+        let now = Instant::now();
+        let held = self.held.values().min().map(|until| until.saturating_duration_since(now));
+        held.into_iter().fold(pause_before(first_in), Duration::min)
     }
 
     /// A connection that is new begins from the very first: it may lead to another timeline.
@@ -218,13 +253,7 @@ impl Firing {
         EFFECT_RETRY_PAUSE.mul_f64(rand::rng().random_range(0.5..1.0))
     }
 
-    fn on_fired(
-        &mut self,
-        asked: Vec<PartitionId>,
-        fired: Vec<Fired>,
-        messages_max: i64,
-        took: Duration,
-    ) -> Duration {
+    fn on_fired(&mut self, asked: &Portion, fired: Vec<Fired>, took: Duration) -> Duration {
         let mut messages = 0;
         for Fired { partition_id, next_offset, messages: some, bytes, lateness } in &fired {
             self.announcer.on_appended(*partition_id, *next_offset);
@@ -235,20 +264,23 @@ impl Firing {
                 .iter()
                 .for_each(|late| self.after.metrics.schedule_lateness.observe((*late + took).as_secs_f64()));
             messages += *some;
+            // A message that went by itself says nothing about the next one.
+            if self.apart.remove(partition_id) == Some(Apart::Single) {
+                self.apart.insert(*partition_id, Apart::Alone);
+            }
         }
         self.after.metrics.schedules_fired.inc_by(messages);
         let is_fired = |partition_id: &PartitionId| fired.iter().any(|one| one.partition_id == *partition_id);
-        self.busy.extend(asked.into_iter().filter(|partition_id| !is_fired(partition_id)));
+        self.busy.extend(asked.partitions.keys().filter(|partition_id| !is_fired(partition_id)));
         match messages {
             0 => SCHEDULE_YIELD_PAUSE.mul_f64(rand::rng().random_range(0.5..1.0)),
-            many if many >= messages_max.unsigned_abs() => Duration::ZERO,
             _ => SCHEDULE_FIRE_PAUSE,
         }
     }
 
     /// Makes tables for as much as one fire appends.
-    async fn extend(&self, partitions: &[PartitionId]) -> Result<(), Error> {
-        for partition_id in partitions {
+    async fn extend(&self, portion: &Portion) -> Result<(), Error> {
+        for partition_id in portion.partitions.keys() {
             for _ in 0..REPLAY_TRIES_MAX {
                 match self.store.tables_extend(*partition_id, SCHEDULES_PER_FIRE_MAX as usize).await? {
                     Extended::Covered { .. } | Extended::Gone => break,
@@ -267,13 +299,9 @@ fn floor_after(look: &Look) -> Timestamp {
     look.first_due_at.map_or(settled, |first| first.min(settled))
 }
 
-/// Until what is due first, and not for ever: others schedule, too. What is due and cannot be fired is looked at in a moment.
+/// Until what is due first, and not for ever: others schedule, too.
 fn pause_before(first_in: Option<Duration>) -> Duration {
-    match first_in {
-        Some(Duration::ZERO) => SCHEDULE_YIELD_PAUSE,
-        Some(first_in) => first_in.min(SCHEDULE_POLL_INTERVAL),
-        None => SCHEDULE_POLL_INTERVAL,
-    }
+    first_in.map_or(SCHEDULE_POLL_INTERVAL, |first_in| first_in.min(SCHEDULE_POLL_INTERVAL))
 }
 
 #[cfg(test)]
@@ -287,7 +315,7 @@ mod tests {
     fn look(first_due_at: Option<&str>) -> Look {
         let looked_at = at("2026-11-16T12:00:10Z");
         let first_due_at = first_due_at.map(at);
-        Look { looked_at, first_due_at, first_in: None, partitions: Vec::new(), limited: Vec::new() }
+        Look { looked_at, first_due_at, first_in: None, due: Vec::new(), limited: Vec::new() }
     }
 
     #[test]
@@ -304,6 +332,6 @@ mod tests {
         assert_eq!(pause_before(None), SCHEDULE_POLL_INTERVAL);
         assert_eq!(pause_before(Some(Duration::from_millis(40))), Duration::from_millis(40));
         assert_eq!(pause_before(Some(Duration::from_secs(86_400))), SCHEDULE_POLL_INTERVAL);
-        assert_eq!(pause_before(Some(Duration::ZERO)), SCHEDULE_YIELD_PAUSE);
+        assert_eq!(pause_before(Some(Duration::ZERO)), Duration::ZERO, "it is due by now");
     }
 }

@@ -28,6 +28,12 @@ pub fn start() {
     } else {
         builder.json().flatten_event(true).init();
     }
+    keep_payloads_out();
+}
+
+/// The library of WebSockets traces whole frames, through `log`; whatever `LANEWAY_LOG` says, they stay out.
+fn keep_payloads_out() {
+    log::set_max_level(log::max_level().min(log::LevelFilter::Debug));
 }
 
 /// The driver passes on every notice of the server, such as "already exists, skipping": news to nobody.
@@ -41,4 +47,5 @@ pub fn start_warnings() {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let is_terminal = std::io::stderr().is_terminal();
     builder.log_internal_errors(false).with_ansi(is_terminal).without_time().with_target(false).init();
+    keep_payloads_out();
 }

@@ -301,6 +301,7 @@ mod tests {
             window_max_ms: 0,
             max_age_ms: 0,
             on_expiry: laneway_client::wire::OnExpiry::Evict,
+            ordering: laneway_client::wire::GroupOrdering::Partition,
         };
         let (topic, group, created_at) = ("orders".into(), name.into(), String::new());
         GroupDescription { topic, group, members: 1, lag_messages, settings, created_at, paused_at: None }

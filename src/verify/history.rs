@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::keys::KeyEvent;
 use super::later::Later;
 use super::settings::FaultKind;
 use super::value::Value;
@@ -76,6 +77,8 @@ pub enum Event {
     Full,
     /// That topic is deeper than it was seen before; and how deep it may be.
     Depth { messages: i64, bound: i64 },
+    /// Something about messages that keep the order of their keys.
+    Keyed(KeyEvent),
     /// A fault began. The number of the broker that it struck, if it was one.
     FaultBegan { kind: FaultKind, broker: Option<usize> },
     /// It is over.

@@ -1,5 +1,5 @@
-//! A topic with a limit: producers that push against it at all brokers, somebody who pulls what they have pushed, and a look at its
-//! depth in the database all the time.
+//! A topic with a limit: producers that push against it at all brokers, with messages for now and some that wait for a moment,
+//! somebody who pulls what they have pushed, and a look at its depth in the database all the time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,6 +22,10 @@ use crate::store::Store;
 
 /// Messages of a frame: a second without a limit would take the topic past every allowance.
 const FRAME_MESSAGES: usize = 500;
+/// Those of them that wait for a time: fewer than are pulled out, so that they do not pile up.
+const FRAME_LATER: usize = 50;
+/// How long they wait at most.
+const LATER_MS: u64 = 500;
 /// Between two frames.
 const FRAME_PAUSE: Duration = Duration::from_millis(20);
 /// After a connection that did not come about, and after a pop.
@@ -50,18 +54,21 @@ pub(super) async fn push(
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        push_on(link, &recorder, &enough).await;
+        push_on(link, &recorder, &mut random, &enough).await;
     }
 }
 
 /// Until the connection is lost.
-async fn push_on(mut link: Link, recorder: &Recorder, enough: &CancellationToken) {
+async fn push_on(mut link: Link, recorder: &Recorder, random: &mut StdRng, enough: &CancellationToken) {
     for id in 2.. {
         if enough.run_until_cancelled(tokio::time::sleep(FRAME_PAUSE)).await.is_none() {
             return link.close().await;
         }
-        let message =
-            |number: usize| NewMessage { payload: number.to_string().into(), ..NewMessage::default() };
+        let message = |number: usize| NewMessage {
+            payload: number.to_string().into(),
+            delay_ms: (number < FRAME_LATER).then(|| random.random_range(0..LATER_MS)),
+            ..NewMessage::default()
+        };
         let messages = (0..FRAME_MESSAGES).map(message).collect();
         let publish = Publish { id, topic: LIMITED.into(), producer_id: None, wait_ms: None, messages };
         let answered = async {

@@ -9,6 +9,7 @@
 //! | `plan`, `faults` | when which fault falls (pure, by seed); how it is done |
 //! | `link`, `producer`, `consumer`, `steps`, `reader` | the load, frame by frame over the socket |
 //! | `later`, `puller`, `limited` | messages that wait, lanes that are pulled, a topic with a limit |
+//! | `keys`, `key_member` | messages that keep the order of their keys, and keys that are parked |
 //! | `scene` | who takes part, and what they share |
 //! | `value` | what is published: unique, and readable without memory |
 //! | `history` | what was seen, in the order in which it was seen |
@@ -24,6 +25,8 @@ pub mod checks;
 mod consumer;
 mod faults;
 pub mod history;
+mod key_member;
+pub mod keys;
 pub mod later;
 mod limited;
 mod link;

@@ -49,7 +49,7 @@ pub struct Report {
     pub promises: BTreeMap<usize, &'static str>,
     /// What the scenes of single promises have measured.
     pub figures: BTreeMap<&'static str, String>,
-    /// What became of what queues add to the promises: schedules, pops, capacity.
+    /// What became of what queues add to the promises: schedules, pops, capacity, order by key.
     pub queues: BTreeMap<&'static str, &'static str>,
     /// What shows that one of these was violated.
     pub queue_violations: BTreeMap<&'static str, Vec<String>>,

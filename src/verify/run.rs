@@ -12,6 +12,8 @@ use super::checks::Evidence;
 use super::consumer::Consumer;
 use super::faults::Faults;
 use super::history::{Event, Recorder};
+use super::key_member::{KeyMember, Refusals};
+use super::keys;
 use super::later::publish_later;
 use super::limited;
 use super::plan::plan;
@@ -22,7 +24,7 @@ use super::puller::Puller;
 use super::reader::Reader;
 use super::report::Report;
 use super::scene::{Findings, Order, Scene, Style};
-use super::settings::{GROUPS, LATER, TOPIC, VerifySettings};
+use super::settings::{GROUPS, KEYED, LATER, TOPIC, VerifySettings};
 use super::stage::Stage;
 use super::truth::Truth;
 use super::watcher::watch;
@@ -33,6 +35,8 @@ const PRODUCERS: u32 = 3;
 const PULLERS: u64 = 3;
 /// Producers that push against a limit.
 const PUSHERS: u64 = 2;
+/// Members that keep order by key.
+const KEY_MEMBERS: u64 = 2;
 /// How long everything may take to settle and drain once all is healed.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two looks whether it has drained.
@@ -146,6 +150,14 @@ impl Load {
             consumers.spawn(Puller::new(seed ^ (0x6000 + number), scene.clone()).run());
         }
         consumers.spawn(limited::pull(scene.clone(), seed ^ 0x7000));
+        let publishing = keys::publish(brokers.clone(), recorder.clone(), seed ^ 0x8000, enough.clone());
+        producers.spawn(publishing);
+        let refusals = Arc::new(Refusals::default());
+        for number in 0..KEY_MEMBERS {
+            let member = KeyMember::new(seed ^ (0x9000 + number), scene.clone(), refusals.clone());
+            consumers.spawn(member.run());
+        }
+        consumers.spawn(keys::operate(scene.clone(), seed ^ 0xA000));
         let watching =
             limited::watch_depth(stage.store.clone(), recorder.clone(), brokers.len(), scene.stop.clone());
         consumers.spawn(watching);
@@ -195,13 +207,15 @@ impl Load {
 
 /// Whether every lane has committed everything. Cheap questions only: this is asked often.
 async fn is_drained(stage: &Stage) -> Result<bool, VerifyError> {
-    for topic in [TOPIC, LATER] {
+    for topic in [TOPIC, LATER, KEYED] {
         let (lanes, behind) = stage.store.witness_lag(topic).await?;
         if lanes == 0 || behind > 0 {
             return Ok(false);
         }
     }
-    Ok(stage.store.witness_waiting(LATER).await? == 0)
+    let (waiting, parked) =
+        tokio::try_join!(stage.store.witness_waiting(LATER), stage.store.witness_parked(KEYED))?;
+    Ok(waiting == 0 && parked == 0)
 }
 
 /// Tells about the run while something goes on.

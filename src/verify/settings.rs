@@ -36,6 +36,13 @@ pub const LIMITED: &str = "verify-limited";
 /// Its limit: messages of backlog.
 pub const LIMIT: u64 = 1_000;
 
+/// The topic of messages that keep the order of their keys.
+pub const KEYED: &str = "verify-keys";
+/// Its partitions.
+pub const KEYED_PARTITIONS: u32 = 2;
+/// Its group, which parks keys that fail.
+pub const KEYED_GROUP: &str = "keepers";
+
 /// What a run is asked for.
 #[derive(Debug, Clone)]
 pub struct VerifySettings {

@@ -12,7 +12,8 @@ use super::VerifyError;
 use super::process::{BrokerProcess, Clock};
 use super::proxy::{Proxy, Target};
 use super::settings::{
-    LATER, LATER_PARTITIONS, LIMIT, LIMITED, PARTITIONS, RESULT_PARTITIONS, RESULTS, TOPIC, VerifySettings,
+    KEYED, KEYED_PARTITIONS, LATER, LATER_PARTITIONS, LIMIT, LIMITED, PARTITIONS, RESULT_PARTITIONS, RESULTS,
+    TOPIC, VerifySettings,
 };
 use crate::postgres::{Cluster, Settings, StopMode};
 use crate::store::{DatabaseSettings, Store};
@@ -84,7 +85,12 @@ impl Stage {
 
     async fn make_topics(&self) -> Result<(), VerifyError> {
         let failed = |error: laneway_client::admin::AdminError| VerifyError::Topic(error.to_string());
-        let plain = [(TOPIC, PARTITIONS), (RESULTS, RESULT_PARTITIONS), (LATER, LATER_PARTITIONS)];
+        let plain = [
+            (TOPIC, PARTITIONS),
+            (RESULTS, RESULT_PARTITIONS),
+            (LATER, LATER_PARTITIONS),
+            (KEYED, KEYED_PARTITIONS),
+        ];
         let plain = plain.map(|(name, partitions)| CreateTopic::new(name, partitions));
         let limited = CreateTopic { max_backlog_messages: Some(LIMIT), ..CreateTopic::new(LIMITED, 2) };
         for topic in plain.into_iter().chain([limited]) {

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::VerifyError;
 use super::history::{LaneId, Ranges};
+use super::keys::Keyed;
 use super::later::Later;
-use super::settings::{GROUPS, LATER, RESULTS, TOPIC};
+use super::settings::{GROUPS, KEYED, LATER, RESULTS, TOPIC};
 use super::steps::parse_result;
 use super::value::Value;
 use crate::store::Store;
-use crate::store::witness::{WitnessedLane, WitnessedLater};
+use crate::store::witness::{WitnessedLane, WitnessedLater, WitnessedMessage};
 
 /// A message as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +39,14 @@ pub struct Truth {
     pub pulled: HashMap<u32, i64>,
     /// What its group has given up.
     pub pulled_dead: Vec<(u32, i64)>,
+    /// Messages with keys, by partition and offset. `None`: the payload is not what anybody has published.
+    pub keyed: BTreeMap<(u32, i64), Option<Keyed>>,
+    /// Those that the operator has dropped.
+    pub dropped: Vec<(u32, i64)>,
+    /// How far the lane of each of their partitions has come.
+    pub kept: HashMap<u32, i64>,
+    /// Keys that are still parked, or released and not done.
+    pub parked: i64,
 }
 
 /// A message that has waited for its time, as it is stored.
@@ -79,6 +88,7 @@ impl Truth {
             }
         }
         truth.read_later(store).await?;
+        truth.read_keyed(store).await?;
         Ok(truth)
     }
 
@@ -95,6 +105,18 @@ impl Truth {
         self.pulled = commits.into_iter().map(|lane| (lane.partition, lane.offset)).collect();
         let dead = store.witness_dead_letters(LATER).await?;
         self.pulled_dead = dead.into_iter().map(|(lane, _, _)| (lane.partition, lane.offset)).collect();
+        Ok(())
+    }
+
+    async fn read_keyed(&mut self, store: &Store) -> Result<(), VerifyError> {
+        let messages = store.witness_messages(KEYED).await?;
+        let place = |found: &WitnessedMessage| (found.partition, found.offset);
+        self.keyed = messages.iter().map(|found| (place(found), Keyed::parse(&found.payload))).collect();
+        let drops = store.witness_drops(KEYED).await?;
+        self.dropped = drops.into_iter().map(|lane| (lane.partition, lane.offset)).collect();
+        let commits = store.witness_commits(KEYED).await?;
+        self.kept = commits.into_iter().map(|lane| (lane.partition, lane.offset)).collect();
+        self.parked = store.witness_parked(KEYED).await?;
         Ok(())
     }
 }

@@ -33,6 +33,33 @@ async fn heavy_append_is_measured_against_the_limit_of_a_given_database() {
     assert_eq!(database.number(left).await, 0, "the tables of the limit are gone");
 }
 
+#[tokio::test]
+async fn heavy_a_given_database_can_be_measured_twice_and_keeps_no_topics() {
+    let database = TestDatabase::empty().await;
+    for _ in 0..2 {
+        let said = run(&[["bench", "publish", "--url", &database.url].as_slice(), &SHORT].concat()).await;
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+        let topics = "SELECT count(*) FROM laneway.topic WHERE deleted_at IS NULL";
+        assert_eq!(database.number(topics).await, 0, "the topics of the measurement are gone");
+    }
+}
+
+#[tokio::test]
+async fn heavy_all_goes_on_after_a_failure_names_it_and_ends_with_the_table() {
+    let database = TestDatabase::empty().await;
+    // The limit cannot make its table: what is measured against it fails, and the rest does not.
+    database.raw().await.batch_execute("CREATE SEQUENCE laneway_limit_0").await.unwrap();
+    let args = ["bench", "all", "--only", "publish,singles", "--url", &database.url];
+    let said = run(&[args.as_slice(), &SHORT].concat()).await;
+    assert_eq!(said.code, 1);
+    assert!(said.stderr.contains("publish could not be measured: "), "{}", said.stderr);
+    assert!(said.stderr.contains("not measured: publish"), "{}", said.stderr);
+    let document: Value = serde_json::from_str(&said.stdout).expect("one document");
+    assert_eq!(document["failures"][0]["bench"], "publish");
+    assert_eq!(document["benches"].as_array().unwrap().len(), 1);
+    assert_eq!(document["verdicts"][0]["what"], "singles: 64 producers");
+}
+
 /// One short round of a measurement that starts everything itself: brokers, producers and consumers as processes.
 async fn measured(what: &[&str]) -> Value {
     let temp = directory();
@@ -61,6 +88,7 @@ async fn heavy_single_messages_have_times_and_an_offered_rate_is_kept() {
     let singles = measured(&["singles"]).await;
     assert!(positive(&singles, "p50_us") <= positive(&singles, "p999_us"));
     let latency = measured(&["latency", "--rate", "200"]).await;
+    assert_eq!(latency["missing"], 0);
     let rate = positive(&latency, "rate");
     assert!((150.0..=250.0).contains(&rate), "200 a second were offered, {rate} came");
     assert!(positive(&latency, "p50_us") <= positive(&latency, "p99_us"));
@@ -78,6 +106,45 @@ async fn heavy_idle_sessions_and_brokers_beside_each_other_are_measured_too() {
     assert_eq!(names.len(), 3, "memory, time of a core, commits: {names:?}");
     let brokers = measured(&["brokers"]).await;
     positive(&brokers, "ratio");
+}
+
+fn figure(document: &Value, what: &str) -> f64 {
+    let verdicts = document["verdicts"].as_array().unwrap();
+    let verdict = verdicts.iter().find(|verdict| verdict["what"] == what);
+    verdict.unwrap_or_else(|| panic!("{what} in {document}"))["figure"].as_f64().expect("a figure")
+}
+
+#[tokio::test]
+async fn heavy_what_a_session_may_not_have_unanswered_is_held_back_and_ends_no_measurement() {
+    // More than a debug build carries: it falls behind by more than its sessions may have unanswered.
+    let latency = measured(&["latency", "--rate", "12000"]).await;
+    assert!(positive(&latency, "p50_us") <= positive(&latency, "p99_us"));
+    assert!(latency["missing"].is_u64(), "{latency}");
+}
+
+#[tokio::test]
+async fn heavy_a_slow_consumer_takes_its_share_while_memory_is_measured() {
+    let memory = measured(&["memory", "--length", "2s"]).await;
+    assert!(figure(&memory, "broker memory at full rate, one consumer ten times slower") > 0.0);
+    assert!(figure(&memory, "share of the slow consumer in the rate of the rest") > 0.0);
+}
+
+#[tokio::test]
+async fn heavy_a_backlog_and_a_topic_that_has_grown_are_measured() {
+    let catch_up = measured(&["catchup", "--messages", "20000"]).await;
+    positive(&catch_up, "ratio");
+    let growth = measured(&["growth", "--messages", "20000"]).await;
+    positive(&growth, "ratio");
+    let slower = figure(&growth, "much stored in the topic against none (p99 latency)");
+    assert!(slower > 0.0, "{growth}");
+}
+
+#[tokio::test]
+async fn heavy_retention_drops_segments_only_where_it_is_measured() {
+    let retention = measured(&["retention"]).await;
+    positive(&retention, "ratio");
+    assert_eq!(figure(&retention, "segments dropped without retention"), 0.0);
+    assert!(figure(&retention, "vacuums that ran meanwhile") >= 1.0);
 }
 
 #[tokio::test]
@@ -113,7 +180,9 @@ async fn heavy_the_limit_is_measured_on_a_postgres_of_its_own_that_leaves_nothin
     assert_eq!((said.code, said.stderr.as_str()), (0, ""));
     let document: Value = serde_json::from_str(&said.stdout).expect("one document");
     positive(&document, "limit");
-    assert!(document["environment"]["postgres"].is_string());
+    for name in ["postgres", "fsync", "synchronous_commit", "kernel"] {
+        assert!(document["environment"][name].is_string(), "{name} in {document}");
+    }
     assert_nothing_left(temp.path());
 }
 

@@ -69,6 +69,10 @@ async fn topics_and_groups_are_paused_resumed_counted_and_purged_from_the_comman
     assert_eq!(desk.asked(&["group", "resume", "orders", "billing"]).await.get("paused_at"), None);
     let table = run(&desk.args(&url, &["topic", "partitions", "orders"])).await.stdout;
     assert!(table.contains("IN FLIGHT") && table.contains("billing"), "{table}");
+    assert_eq!(desk.asked(&["topic", "partitions", "orders"]).await[0]["scheduled_messages"], 0);
+    let later = json!({"payload": "later", "delay_ms": 3_600_000, "partition": 0});
+    desk.web.publish("orders", json!([later, later])).await;
+    assert_eq!(desk.asked(&["topic", "partitions", "orders"]).await[0]["scheduled_messages"], 2);
     assert_eq!(desk.asked(&["topic", "partitions", "orders"]).await[0]["stored_messages"], 5);
     // Without a terminal there is nobody to ask.
     let unasked = desk.refused(&["topic", "purge", "orders", "--all"]).await;

@@ -169,7 +169,10 @@ async fn what_is_asked_wrongly_exits_with_two_and_a_broker_that_is_away_with_one
     for (args, words) in [
         (&["group", "show", "orders"][..], "<GROUP>"),
         (&["group", "alter", "orders", "billing"], "--ack-deadline"),
-        (&["group", "alter", "orders", "billing", "--on-failure", "shrug"], "say dead_letter, skip or block"),
+        (
+            &["group", "alter", "orders", "billing", "--on-failure", "shrug"],
+            "say dead_letter, skip, block or park",
+        ),
         (&["group", "alter", "orders", "billing", "--backoff-factor", "NaN"], "finite"),
         (&["group", "seek", "orders", "billing"], "--to <WHERE>"),
         (&["group", "seek", "orders", "billing", "--to", "middle"], "say earliest, latest, a time"),

@@ -105,6 +105,7 @@ impl Peer {
     pub async fn resume(&mut self, round: u32) {
         assert!(self.hello.resume.is_some());
         let lane = ResumedLane {
+            selection: None,
             subscription: 1,
             group: "billing".into(),
             topic: "orders".into(),
@@ -171,6 +172,7 @@ impl Peer {
             window_max_ms: 0,
             max_age_ms: 0,
             on_expiry: laneway_client::wire::OnExpiry::Evict,
+            ordering: laneway_client::wire::GroupOrdering::Partition,
         };
         self.send(BrokerFrame::Subscribed(Box::new(Subscribed {
             id,

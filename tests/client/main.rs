@@ -5,6 +5,7 @@
 //! | `publishing` | receipts, limits, one copy each and in order over restarts and take-overs |
 //! | `subscribing` | both encodings, rounds, credit, acks in any order, confirmations |
 //! | `sessions` | resuming, redelivery, `go_away`, closing |
+//! | `selecting` | one subscription to many topics |
 //! | `running` | the `run` helper |
 //! | `steps` | acks and publishes that happen together, through lost connections and lost lanes |
 //! | `step_frames` | what a client says about a step, and when |
@@ -33,6 +34,7 @@ mod pipelines;
 mod publishing;
 mod running;
 mod secure;
+mod selecting;
 mod sessions;
 mod step_frames;
 mod steps;

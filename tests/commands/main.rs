@@ -9,6 +9,7 @@
 //! | `subscribe` | formats, counts, mistakes, what is committed when |
 //! | `subscribe_stream` | restarts in the middle |
 //! | `pop` | counts, waits, what is done when |
+//! | `parked` | groups ordered by key, and their parked keys: listed, shown, replayed, dropped |
 //! | `trace` | the drawing, the document, following, mistakes |
 //! | `tail` | places, filters, mistakes, restarts in the middle |
 
@@ -19,6 +20,7 @@ mod harness;
 
 mod running;
 
+mod parked;
 mod pop;
 mod publish;
 mod publish_stream;

@@ -222,3 +222,43 @@ async fn what_is_asked_wrongly_is_refused() {
     let away = sentence(&run_command(laneway().args(SUBSCRIBE).args(["--url", NOBODY])).await, 1);
     assert!(away.contains(NOBODY) && away.ends_with("(is `laneway serve` running there?)"), "{away}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_topics_patterns_and_labels_are_printed_and_topics_have_labels() {
+    let bus = Bus::new(1).await;
+    let ok = async |args: &[&str], input: &[u8]| {
+        let said = bus.run_with(args, input).await;
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{args:?}: {}", said.stdout);
+        said.stdout
+    };
+    ok(&["topic", "create", "orders.eu", "--label", "namespace=shop", "--label", "task=ship"], b"").await;
+    ok(&["topic", "create", "orders.us", "--label", "namespace=shop"], b"").await;
+    for topic in ["orders", "orders.eu", "orders.us"] {
+        ok(&["publish", topic], topic.as_bytes()).await;
+    }
+    let printed = async |group: &str, args: &[&str], count: &str| {
+        let args = [&["subscribe", "--group", group, "--format", "raw", "--count", count], args].concat();
+        let mut lines: Vec<String> = ok(&args, b"").await.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    assert_eq!(printed("a", &["orders", "orders.us"], "2").await, ["orders", "orders.us"]);
+    assert_eq!(printed("b", &["--pattern", "orders.*"], "2").await, ["orders.eu", "orders.us"]);
+    assert_eq!(printed("c", &["--label", "task=ship"], "1").await, ["orders.eu"]);
+    let listed = ok(&["topic", "list", "--label", "namespace=shop"], b"").await;
+    assert!(listed.contains("namespace=shop task=ship") && !listed.contains("orders \n"), "{listed}");
+    let altered =
+        ok(&["topic", "alter", "orders.eu", "--label", "task=pack", "--unlabel", "namespace"], b"").await;
+    assert!(altered.contains("labels task=pack\n"), "{altered}");
+    for (args, wrong) in [
+        (&["subscribe", "--group", "g"][..], "required"),
+        (&["subscribe", "orders", "--pattern", "o*", "--group", "g"], "cannot be used with"),
+        (&["subscribe", "--label", "task", "--group", "g"], "name=value"),
+        (&["topic", "create", "x", "--label", "task=a b"], "label task"),
+    ] {
+        let said = bus.run(args).await;
+        assert!(said.code == 2 && said.stderr.contains(wrong), "{args:?}: {}", said.stderr);
+    }
+    let bad = bus.run(&["subscribe", "--pattern", "a**", "--group", "g"]).await;
+    assert!(bad.code == 1 && bad.stderr.contains("pattern"), "{}", bad.stderr);
+}

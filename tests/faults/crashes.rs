@@ -119,3 +119,43 @@ async fn what_was_confirmed_a_moment_before_the_crash_is_there_after_it() {
     }
     broker.stop().await;
 }
+
+/// Notes what commits that change a partition wait for.
+const NOTE_COMMITS: &str = "
+    CREATE TABLE public.noted (waits_for text);
+    CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN INSERT INTO public.noted VALUES (current_setting('synchronous_commit')); RETURN NULL; END
+    $$;
+    CREATE CONSTRAINT TRIGGER noted AFTER UPDATE ON laneway.partition DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION public.note();";
+
+/// What was purged must not come back: whoever has asked for it was told that it is for good.
+#[tokio::test]
+async fn what_was_purged_a_moment_before_the_crash_stays_purged() {
+    // Nobody else writes the log out.
+    let server = OwnServer::start(&[("wal_writer_delay", "10s")]).await;
+    let store = server.migrated().await;
+    let broker = TestBroker::start(store.clone());
+    let topic = topic(&broker, "orders", 1).await;
+    let partition_id = topic.partitions[0];
+    broker.appender.append(unit(partition_id, (0..3).map(|number| format!("m{number}")))).await.unwrap();
+    broker.stop().await;
+    let raw = server.raw().await;
+    raw.batch_execute(NOTE_COMMITS).await.unwrap();
+    // Not even where somebody has told the database not to wait.
+    raw.batch_execute(
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$",
+    )
+    .await
+    .unwrap();
+    drop(store);
+    let store = server.store();
+    let purged = store.partitions_purge(&[(partition_id, None)]).await.unwrap();
+    assert_eq!((purged[0].from, purged[0].to), (Offset(0), Offset(3)));
+    server.crash().await;
+    let noted = server.raw().await.query("SELECT waits_for FROM public.noted", &[]).await.unwrap();
+    assert_eq!(noted.iter().map(|row| row.get(0)).collect::<Vec<&str>>(), ["on"]);
+    let store = server.store();
+    let counted = store.partitions_count(topic.topic_id, -1, 1).await.unwrap();
+    assert_eq!((counted[0].start_offset, counted[0].next_offset), (Offset(3), Offset(3)));
+}

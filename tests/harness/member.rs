@@ -31,6 +31,7 @@ pub fn subscription(group: &str, topic: &str) -> (Subscription, OutboxReceiver) 
         number: 1,
         group: group.into(),
         topic: topic.into(),
+        selected: None,
         start: Some(Start::Earliest),
         credit: CreditGrant { messages: 100_000, bytes: 64 << 20 },
         batch: Default::default(),

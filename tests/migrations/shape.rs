@@ -122,7 +122,7 @@ async fn a_difference_of_any_kind_is_seen() {
         "ALTER TABLE laneway.message ALTER COLUMN headers TYPE text COLLATE \"default\"",
         "ALTER TABLE laneway.segment DROP CONSTRAINT segment_check",
         "ALTER TABLE laneway.segment DROP CONSTRAINT segment_partition_id_fkey",
-        "DROP INDEX laneway.producer_run_published_at",
+        "DROP INDEX laneway.transaction_seen_published_at",
         "ALTER TYPE laneway.segment_state ADD VALUE 'lost'",
         "COMMENT ON COLUMN laneway.head.bytes_total IS 'something else'",
         "COMMENT ON TABLE laneway.topic IS NULL",

@@ -8,7 +8,7 @@ NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
 
 TRACE = re.compile(r"[0-9a-fA-F]{32}\Z|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 
-# How many dead letters seed.rs makes, from 1 on, and as many schedules.
+# How many dead letters seed.rs makes, from 1 on, and as many schedules and parked keys.
 DEAD_LETTERS = 70
 # The trace of everything that it publishes.
 EXISTING_TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -22,6 +22,7 @@ RULES = [
     ("malformed", re.compile(r"before_(at|offset)$")),  # not in the future, not beyond the end
     ("invalid_setting", re.compile(r"partitions$")),  # a topic never loses one
     ("invalid_setting", re.compile(r"(window_ms|window_max_ms|max_age_ms)$")),  # must not contradict each other
+    ("invalid_setting", re.compile(r"on_failure$")),  # only keys can be parked
     ("invalid_message", re.compile(r"(messages\[\d+\]\.)?ttl_ms$")),  # not with a time
     ("key_too_large", re.compile(r"(messages\[\d+\]\.)?key$")),
     ("invalid_cause", re.compile(r"(messages\[\d+\]\.)?cause$")),  # names a message, which must exist
@@ -52,7 +53,7 @@ def refusals_of_valid_requests_have_a_reason(ctx, response, case):
 def map_path_parameters(ctx, path_parameters):
     """Two of three valid names become ones that exist; otherwise nearly every request would end at an unknown topic.
 
-    Likewise the numbers of partitions, dead letters and schedules.
+    Likewise the numbers of partitions, dead letters, schedules and parked keys.
     """
     if not path_parameters:
         return path_parameters

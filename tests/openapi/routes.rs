@@ -53,6 +53,28 @@ fn code(body: &str) -> Option<ErrorCode> {
     serde_json::from_str::<Problem>(body).ok().map(|problem| problem.code)
 }
 
+/// The values of all `$ref`s below a value.
+fn references(value: &Value) -> Vec<&str> {
+    match value {
+        Value::Object(fields) => {
+            let here = fields.get("$ref").and_then(Value::as_str);
+            here.into_iter().chain(fields.values().flat_map(references)).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(references).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn every_reference_of_the_document_leads_somewhere() {
+    let (_database, server) = server().await;
+    let document = document(&server).await;
+    let references = references(&document);
+    assert!(references.len() > 100, "{}", references.len());
+    let missing = references.iter().filter(|path| document.pointer(path.trim_start_matches('#')).is_none());
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<&&str>::new());
+}
+
 #[tokio::test]
 async fn every_operation_of_the_document_is_served_and_no_other_method_is() {
     let (_database, server) = server().await;

@@ -1,13 +1,17 @@
 //! What the examples of the document name, so that every operation can succeed: see the `example`s in `src/server`.
 
 use futures_util::StreamExt as _;
+use laneway_client::parked::ParkedQuery;
 use laneway_client::pull_api::PopRequest;
-use laneway_client::wire::{BrokerFrame, NewMessage, Subprotocol, Subscribe};
+use laneway_client::wire::{
+    BrokerFrame, GroupOrdering, NewMessage, OnFailure, Subprotocol, Subscribe, WantedSettings,
+};
 use laneway_client::{Admin, Client};
 use tokio::task::JoinHandle;
 
 use crate::harness::Server;
 use crate::harness::socket::{Socket, make_topic, offsets, quick_retries, subscribe};
+use crate::harness::wait::until;
 
 /// The trace that the document shows.
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -15,6 +19,8 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const DEAD_LETTERS: i64 = 70;
 /// Likewise, that some are left when others were cancelled or moved.
 const SCHEDULES: i64 = 70;
+/// Likewise, that some are left when others were replayed or dropped.
+const PARKED_KEYS: i64 = 70;
 /// Until they are due.
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
 
@@ -30,7 +36,7 @@ impl Drop for Seeded {
 }
 
 /// Topics `orders`, `obsolete` and `idle`; on `orders` the groups `billing`, with a member, `obsolete` and `idle`, and dead letters and
-/// schedules from 1 on; the groups `acked`, `nacked` and `extended`, popped from.
+/// schedules from 1 on; the groups `acked`, `nacked` and `extended`, popped from; a topic `keyed` with parked keys from 1 on.
 pub async fn seed(server: &Server) -> Seeded {
     make_topic(&server.address, "orders", 2).await;
     make_topic(&server.address, "obsolete", 1).await;
@@ -38,6 +44,7 @@ pub async fn seed(server: &Server) -> Seeded {
     publish(server).await;
     give_up(server).await;
     take(server).await;
+    park(server).await;
     let url = format!("ws://{}/v1/ws", server.address);
     let client = Client::connect(&url, laneway_client::Options::default()).await.unwrap();
     drop(client.subscribe("orders", "idle").await.unwrap());
@@ -75,6 +82,42 @@ async fn take(server: &Server) {
         let pop = admin.pop("orders", group, &wish).await.unwrap().unwrap();
         assert_eq!((pop.partition, pop.epoch), (0, 1), "the document names them so");
     }
+}
+
+/// A group by key that parks every key.
+async fn park(server: &Server) {
+    make_topic(&server.address, "keyed", 1).await;
+    let mut socket = Socket::connect(&server.address, Subprotocol::Json).await;
+    let message = |number: i64| NewMessage {
+        payload: format!("order {number}").into(),
+        key: Some(format!("customer {number}").into_bytes().into()),
+        ..NewMessage::default()
+    };
+    socket.publish("keyed", (0..PARKED_KEYS).map(message).collect()).await;
+    let settings = WantedSettings {
+        ordering: Some(GroupOrdering::Key),
+        on_failure: Some(OnFailure::Park),
+        ..quick_retries(1)
+    };
+    let wish = Subscribe { settings: Some(settings), ..subscribe("parked", "keyed") };
+    socket.subscribe_with(wish).await.unwrap();
+    for batch in socket.batches(PARKED_KEYS as usize).await {
+        for offset in offsets(&batch) {
+            socket.nack(&batch, offset, "it is poison").await.unwrap();
+        }
+    }
+    let admin = Admin::new(&server.url("")).unwrap();
+    let ids = async || {
+        let parked = admin.list_parked(&ParkedQuery::default()).await.unwrap().parked;
+        parked.iter().map(|key| key.id).collect::<Vec<i64>>()
+    };
+    until("every key is parked", async || ids().await.len() == PARKED_KEYS as usize).await;
+    assert_eq!(
+        ids().await,
+        (1..=PARKED_KEYS).collect::<Vec<_>>(),
+        "the document names parked keys by these ids"
+    );
+    socket.close().await;
 }
 
 /// A group that gives up messages, and is then left.

@@ -1,17 +1,19 @@
 //! Topics that are full, as clients meet them: refused, waiting, told; and steps that find no room.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use laneway_client::topic::{CreateTopic, TopicDetail};
 use laneway_client::wire::{
-    BrokerFrame, ClientFrame, ErrorFrame, GroupCapacity, Publish, Published, StepPublish, Subprotocol,
-    Subscribe, Transact, WantedSettings,
+    BrokerFrame, ClientFrame, ErrorFrame, GroupCapacity, NewMessage, Publish, Published, StepPublish,
+    Subprotocol, Subscribe, Transact, WantedSettings,
 };
 use laneway_client::{Admin, Class, ErrorCode};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::Bus;
+use crate::harness::Server;
+use crate::harness::process::{laneway, run_command};
 use crate::harness::socket::{BOTH, Socket, ack, subscribe, text};
 use crate::harness::wait::until;
 use crate::metrics::{becomes, sample, samples};
@@ -83,6 +85,63 @@ async fn a_full_topic_refuses_waits_and_lets_others_pass_in_both_encodings() {
         assert_eq!((endless.code, endless.field.as_deref()), (ErrorCode::Malformed, Some("wait_ms")));
         bus.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publish_behind_one_that_waits_waits_for_as_long_as_it_may_from_when_it_came() {
+    let bus = Bus::with_topic("others", 1).await;
+    limited(&bus, "orders", 10).await;
+    let mut consumer = bus.connect(Subprotocol::MessagePack).await;
+    consumer.subscribe("billing", "orders").await;
+    let mut producer = bus.connect(Subprotocol::MessagePack).await;
+    publish(&mut producer, "orders", 10, None).await.unwrap();
+    let started = Instant::now();
+    let first = send(&mut producer, "orders", 2, Some(20_000)).await;
+    let impatient = send(&mut producer, "orders", 1, None).await;
+    let brief = send(&mut producer, "orders", 1, Some(400)).await;
+    let last = send(&mut producer, "orders", 3, Some(20_000)).await;
+    let refused = answer(&mut producer, impatient).await.unwrap_err();
+    assert_eq!(
+        (refused.code, refused.depth, refused.limit, refused.field.as_deref()),
+        (ErrorCode::TopicFull, Some(10), Some(10), Some("topic")),
+        "at once, though another one waits before it"
+    );
+    // What waits for its time needs no room, and stands in no order with the others.
+    let later = NewMessage { delay_ms: Some(3_600_000), ..text("later") };
+    assert_eq!(producer.publish("orders", vec![later]).await.units[0].scheduled.len(), 1);
+    let refused = answer(&mut producer, brief).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::TopicFull);
+    let waited = started.elapsed();
+    assert!(waited >= Duration::from_millis(400) && waited < Duration::from_secs(15), "{waited:?}");
+    let batch = consumer.batches(10).await.remove(0);
+    consumer.ack_below(&batch, 10).await.unwrap();
+    let first = answer(&mut producer, first).await.unwrap().units[0].first_offset;
+    let last = answer(&mut producer, last).await.unwrap().units[0].first_offset;
+    assert_eq!((first, last), (Some(10), Some(12)), "in their order, without what was refused");
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publish_that_waits_at_one_broker_goes_in_when_there_is_room_by_acks_at_another() {
+    let bus = Bus::with_topic("others", 1).await;
+    let mut other = Server::on_database(&bus.database.url).await;
+    limited(&bus, "orders", 10).await;
+    let mut consumer = Socket::connect(&other.address, Subprotocol::Json).await;
+    consumer.subscribe("billing", "orders").await;
+    let mut producer = bus.connect(Subprotocol::Json).await;
+    publish(&mut producer, "orders", 10, None).await.unwrap();
+    let waits = send(&mut producer, "orders", 10, Some(20_000)).await;
+    publish(&mut producer, "others", 1, None).await.unwrap(); // it stands aside by now
+    let refused =
+        publish(&mut Socket::connect(&other.address, Subprotocol::Json).await, "orders", 1, None).await;
+    assert_eq!(refused.unwrap_err().code, ErrorCode::TopicFull);
+    let batch = consumer.batches(10).await.remove(0);
+    consumer.ack_below(&batch, 10).await.unwrap();
+    assert_eq!(answer(&mut producer, waits).await.unwrap().units[0].first_offset, Some(10));
+    let refused = publish(&mut producer, "orders", 1, None).await.unwrap_err();
+    assert_eq!((refused.code, refused.depth), (ErrorCode::TopicFull, Some(10)), "it is full again");
+    assert_eq!(other.stop().await, 0);
+    bus.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -175,5 +234,64 @@ async fn operators_see_how_full_a_topic_is_and_hear_when_it_is_nearly_full_and_w
     becomes(server, "topic_full_crossings_total{direction=\"room_again\"}", 1.0).await;
     let waited = tokio::time::timeout(Duration::from_secs(20), one("?wait_ms=15000").send()).await.unwrap();
     assert_eq!(waited.unwrap().status(), 200);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_are_told_what_retention_has_dropped_and_which_group_it_waits_for() {
+    let bus = Bus::start().await;
+    let admin = Admin::new(&bus.server.url("")).unwrap();
+    let request = CreateTopic {
+        segment_messages: Some(64),
+        retention_completed_ms: Some(0),
+        ..CreateTopic::new("orders", 1)
+    };
+    admin.create_topic(&request).await.unwrap();
+    let mut consumer = bus.connect(Subprotocol::MessagePack).await;
+    consumer.subscribe("fast", "orders").await;
+    consumer.subscribe("slow", "orders").await;
+    let messages = |count| (0..count).map(|number| text(format!("m{number:03}"))).collect();
+    consumer.publish("orders", messages(60)).await;
+    consumer.publish("orders", messages(60)).await;
+    let mut seen = 0;
+    while seen < 240 {
+        let batch = consumer.batch().await;
+        let next = batch.messages.last().unwrap().offset + 1;
+        match batch.subscription {
+            1 => assert_eq!(consumer.ack_below(&batch, next).await.unwrap(), next),
+            _ => drop(consumer.ack_below(&batch, next.min(80)).await),
+        }
+        seen += batch.messages.len();
+    }
+    let store = bus.database.store();
+    until("the first segment to go", async || {
+        store.retention_pass().await.unwrap();
+        !admin.show_retention("orders", None, None).await.unwrap().events.is_empty()
+    })
+    .await;
+    let events = admin.show_retention("orders", None, None).await.unwrap().events;
+    let told: Vec<_> =
+        events.iter().map(|event| (event.partition, event.from_offset, event.to_offset)).collect();
+    assert_eq!(told, [(Some(0), Some(0), Some(64))]);
+    assert_eq!(
+        (events[0].reason.as_str(), events[0].bytes.is_some_and(|bytes| bytes > 0)),
+        ("completed", true)
+    );
+    let TopicDetail { depth, .. } = admin.show_topic("orders").await.unwrap();
+    assert_eq!(depth.unwrap().retention_waits_for.as_deref(), Some("slow"));
+    let url = format!("ws://{}/v1/ws", bus.server.address);
+    let laneway = async |args: &[&str]| {
+        let said = run_command(laneway().args(args).env("LANEWAY_URL", &url)).await;
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+        said.stdout
+    };
+    let history = laneway(&["topic", "history", "orders"]).await;
+    let row = history.lines().nth(1).unwrap();
+    assert!(["partition 0", "completed", "0..64"].iter().all(|word| row.contains(word)), "{history}");
+    let history: Value =
+        serde_json::from_str(&laneway(&["topic", "history", "orders", "--json"]).await).unwrap();
+    assert_eq!(history[0]["reason"], "completed", "{history}");
+    let shown = laneway(&["topic", "show", "orders"]).await;
+    assert!(shown.contains("retention waits for group slow"), "{shown}");
     bus.stop().await;
 }

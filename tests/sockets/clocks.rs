@@ -5,10 +5,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use laneway_client::wire::Subprotocol;
+use jiff::Timestamp;
+use laneway_client::wire::{ClientFrame, Nack, Subprotocol};
 
 use crate::harness::process::laneway;
-use crate::harness::socket::{Socket, make_topic, offsets};
+use crate::harness::socket::{Socket, make_topic, nack, offsets};
 use crate::harness::wait::until;
 use crate::harness::{Server, TestDatabase};
 
@@ -78,4 +79,26 @@ async fn brokers_whose_clocks_are_off_by_two_ttl_live_on_and_are_buried_only_whe
     drop(members);
     assert_eq!(right.stop().await, 0);
     assert_eq!(behind.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nack_holds_its_lane_until_a_moment_of_the_database_whatever_the_broker_takes_the_time_for() {
+    let Some(library) = faketime() else {
+        return eprintln!("libfaketime is not installed: not tested");
+    };
+    let database = TestDatabase::new().await;
+    let mut ahead = broker(&database, library, 3_600).await;
+    make_topic(&ahead.address, "orders", 1).await;
+    let mut consumer = Socket::connect(&ahead.address, Subprotocol::Json).await;
+    consumer.publish("orders", vec![crate::to_partition(0, "m0")]).await;
+    consumer.subscribe("billing", "orders").await;
+    let batch = consumer.batch().await;
+    let until = Timestamp::now() + Duration::from_millis(700);
+    let nack = Nack { id: Some(1), until: Some(until.to_string()), ..nack(&batch, 0, "busy") };
+    consumer.send(ClientFrame::Nack(nack)).await;
+    consumer.confirmed(1).await.unwrap();
+    assert_eq!(offsets(&consumer.batch().await), [0]);
+    assert!(Timestamp::now() >= until);
+    consumer.close().await;
+    assert_eq!(ahead.stop().await, 0);
 }

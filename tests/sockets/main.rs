@@ -2,8 +2,13 @@
 //!
 //! | file | shows |
 //! |---|---|
+//! | `fires` | what is due: large, refused, beside paused topics, in topics with limits, and while others change it |
 //! | `flow` | where a group starts, credit, batches, waiting for company |
 //! | `acks` | cumulative and single acks, rounds, what does not count |
+//! | `encryption` | encrypted topics: what is stored, rotation, nonces |
+//! | `encryption_failures` | the same without the keys, or with what was changed |
+//! | `encryption_paths` | the same parked, expired, turned on under publishers, in doubt |
+//! | `encryption_reads` | reads, lists and pops beside what does not open |
 //! | `failures` | nacks, backoff, deadlines, poison, the three policies |
 //! | `members` | sharing, draining, waiting, taking over, two brokers |
 //! | `zombies` | frozen and killed brokers |
@@ -11,6 +16,8 @@
 //! | `transact` | steps: acks and publishes together, repeated, fenced, refused |
 //! | `handovers` | targets and owners that die on the way, late members, churn |
 //! | `poison` | crashes of brokers, dead letters that cannot be written |
+//! | `keys` | order by key: slow and failing keys, parked ones, replayed and dropped |
+//! | `key_takeovers` | the same over two brokers, one of which dies |
 //! | `pops` | consumers without a connection |
 //! | `pop_windows` | delays, windows and ages for them |
 //! | `hops` | trace ids and causes, bit for bit |
@@ -21,6 +28,7 @@
 //! | `spans` | what an OpenTelemetry collector gets |
 //! | `schedules` | messages that wait for their time; lanes that hold until a moment |
 //! | `searches` | messages by key, transaction id and time |
+//! | `selections` | subscriptions that select their topics by names, patterns and labels |
 //! | `clocks`, `hints` | brokers whose clocks are off, LISTEN that is lost |
 //! | `crowd` | many sessions that come and go while messages flow |
 //! | `commits` | what acks cost the database |
@@ -46,11 +54,18 @@ mod clocks;
 mod commits;
 mod crowd;
 mod database_metrics;
+mod encryption;
+mod encryption_failures;
+mod encryption_paths;
+mod encryption_reads;
 mod failures;
+mod fires;
 mod flow;
 mod handovers;
 mod hints;
 mod hops;
+mod key_takeovers;
+mod keys;
 mod lag_metrics;
 mod management;
 mod members;
@@ -60,6 +75,7 @@ mod pop_windows;
 mod pops;
 mod schedules;
 mod searches;
+mod selections;
 #[cfg(feature = "otlp")]
 mod spans;
 mod step_crashes;

@@ -5,15 +5,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use laneway_client::admin::AdminError;
 use laneway_client::management::Purge;
+use laneway_client::pull_api::{PopAck, PopRequest};
 use laneway_client::topic::AlterTopic;
-use laneway_client::wire::{BrokerFrame, CreditGrant, Subprotocol, Subscribe, WantedSettings};
+use laneway_client::wire::{BrokerFrame, CreditGrant, NewMessage, Subprotocol, Subscribe, WantedSettings};
 use laneway_client::{Admin, Client, ErrorCode, Options};
 use tokio::task::JoinSet;
 
 use crate::Bus;
-use crate::harness::socket::{Socket, make_topic, offsets, subscribe};
+use crate::harness::socket::{Socket, ack, make_topic, offsets, subscribe};
 use crate::harness::wait::until;
 use crate::harness::{Server, TestDatabase};
+use crate::keys::parking;
 use crate::metrics::{becomes, sample};
 use crate::transact::step;
 
@@ -246,6 +248,104 @@ async fn a_pause_survives_a_restart_and_a_lost_hint_only_delays_the_end_of_it() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn any_broker_tells_what_was_popped_and_is_not_done_and_that_nothing_is_in_flight_where_nobody_is() {
+    let bus = Bus::with_topic("orders", 1).await;
+    let mut other = Server::on_database(&bus.database.url).await;
+    let (here, there) = (admin(&bus.server), admin(&other));
+    let in_flight = async || {
+        let mut told = Vec::new();
+        for asked in [&here, &there] {
+            let list = asked.list_partitions("orders", None).await.unwrap();
+            told.push(list.partitions[0].groups[0].in_flight);
+        }
+        assert_eq!(told[0], told[1], "both say the same");
+        told[0]
+    };
+    bus.publish("orders", 0, 0..8).await;
+    let wish = PopRequest { max_messages: Some(6), wait_ms: Some(20_000), ..PopRequest::default() };
+    let popped = here.pop("orders", "billing", &wish).await.unwrap().unwrap();
+    assert_eq!(in_flight().await, Some(6));
+    let some = PopAck { epoch: popped.epoch, next: Some(1), offsets: vec![2, 4], ..PopAck::default() };
+    assert_eq!(there.ack("orders", "billing", &some).await.unwrap().remaining, 3);
+    assert_eq!(in_flight().await, Some(3));
+    here.purge_topic("orders", &Purge::BeforeOffset { partition: 0, before_offset: 4 }).await.unwrap();
+    assert_eq!(in_flight().await, Some(1));
+    here.ack("orders", "billing", &PopAck::all(&popped)).await.unwrap();
+    assert_eq!(in_flight().await, Some(0), "nobody has the lane");
+    assert_eq!(other.stop().await, 0);
+    bus.stop().await;
+}
+
+/// Asserts that nothing is delivered for longer than a look at the tables takes.
+async fn assert_quiet(consumer: &mut Socket) {
+    while let Some(frame) = consumer.frame_within(std::time::Duration::from_millis(500)).await {
+        assert!(!matches!(frame, BrokerFrame::Batch(_)), "delivered while paused: {frame:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_topic_or_group_holds_what_is_due_what_is_replayed_and_what_is_released() {
+    let bus = Bus::with_topic("orders", 1).await;
+    let admin = admin(&bus.server);
+    let mut consumer = bus.connect(Subprotocol::Json).await;
+    let wish = Subscribe { settings: Some(parking(1)), ..subscribe("billing", "orders") };
+    consumer.subscribe_with(wish).await.unwrap();
+    let mut careless = bus.connect(Subprotocol::Json).await;
+    let wish = Subscribe {
+        settings: Some(WantedSettings { max_attempts: Some(1), ..Default::default() }),
+        ..subscribe("audit", "orders")
+    };
+    careless.subscribe_with(wish).await.unwrap();
+    crate::keys::publish(&bus, &["a:0"]).await;
+    let batch = consumer.batch().await;
+    consumer.nack(&batch, 0, "it is poison").await.unwrap();
+    let batch = careless.batch().await;
+    careless.nack(&batch, 0, "it is poison").await.unwrap();
+    let parked = || async { crate::keys::parked(&admin).await };
+    until("the key is parked", async || parked().await.len() == 1).await;
+    // The topic is paused: nothing comes in, whoever brings it.
+    let soon = NewMessage { delay_ms: Some(3_000), ..crate::to_partition(0, "due") };
+    let mut producer = bus.connect(Subprotocol::Json).await;
+    producer.publish("orders", vec![soon]).await;
+    admin.pause_topic("orders").await.unwrap();
+    becomes(&bus.server, "lanes{state=\"paused\"}", 2.0).await;
+    let dead = admin.list_dead_letters(&Default::default()).await.unwrap().dead_letters[0].id;
+    match admin.replay_dead_letter(dead).await {
+        Err(AdminError::Refused(problem)) => assert_eq!(problem.code, ErrorCode::TopicPaused),
+        other => panic!("{other:?}"),
+    }
+    let due = "SELECT count(*) FROM laneway.schedule WHERE due_at < clock_timestamp() - interval '1 second'";
+    until("it is due for a while", async || bus.database.number(due).await == 1).await;
+    assert_eq!(bus.database.number(NEXT).await, 1, "nothing was stored");
+    // Of a key that is released meanwhile nothing is delivered, either.
+    admin.replay_parked(parked().await[0].id).await.unwrap();
+    assert_quiet(&mut consumer).await;
+    assert_quiet(&mut careless).await;
+    admin.resume_topic("orders").await.unwrap();
+    let mut seen = Vec::new();
+    for batch in consumer.batches(2).await {
+        seen.extend(crate::harness::socket::payloads(&batch));
+        consumer.ack(ack(&batch, None, &offsets(&batch))).await.unwrap();
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, ["a:0", "due"]);
+    let batch = careless.batch().await;
+    assert_eq!(offsets(&batch), [1]);
+    // The group is paused: what is due or replayed comes in, and waits for it.
+    admin.pause_group("orders", "audit").await.unwrap();
+    becomes(&bus.server, "lanes{state=\"paused\"}", 1.0).await;
+    admin.replay_dead_letter(dead).await.unwrap();
+    assert_eq!(bus.database.number(NEXT).await, 3);
+    assert_eq!(offsets(&consumer.batch().await), [2]);
+    assert_quiet(&mut careless).await;
+    admin.resume_group("orders", "audit").await.unwrap();
+    assert_eq!(offsets(&careless.batch().await), [2]);
+    consumer.close().await;
+    careless.close().await;
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn partitions_are_told_in_numbers_without_a_look_at_any_message() {
     let bus = Bus::with_topic("orders", 3).await;
     let mut other = Server::on_database(&bus.database.url).await;
@@ -278,6 +378,15 @@ async fn partitions_are_told_in_numbers_without_a_look_at_any_message() {
     let second = &elsewhere.partitions[0];
     assert_eq!((second.partition, second.groups[0].lag_messages), (1, 1));
     assert_eq!(second.groups[0].in_flight, None, "only the broker of the holder knows");
+    // What waits for its time is counted beside, and is no lag.
+    let later = NewMessage { delay_ms: Some(3_600_000), ..crate::to_partition(1, "later") };
+    let mut producer = bus.connect(Subprotocol::Json).await;
+    producer.publish("orders", vec![later.clone(), later]).await;
+    for server in [&bus.server, &other] {
+        let told = admin(server).list_partitions("orders", None).await.unwrap().partitions;
+        let waiting: Vec<i64> = told.iter().map(|partition| partition.scheduled_messages).collect();
+        assert_eq!((waiting, told[1].lag_messages, told[1].stored_messages), (vec![0, 2, 0], Some(1), 1));
+    }
     // A purge changes them, and the lag of those who are behind.
     let purged =
         admin(&other).purge_topic("orders", &Purge::BeforeOffset { partition: 0, before_offset: 3 }).await;
@@ -286,6 +395,36 @@ async fn partitions_are_told_in_numbers_without_a_look_at_any_message() {
     assert_eq!((first.start_offset, first.stored_messages, first.stored_bytes), (3, 2, 4));
     assert_eq!(first.lag_messages, Some(2));
     consumer.close().await;
+    assert_eq!(other.stop().await, 0);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_of_a_group_at_once_never_leave_settings_that_contradict_each_other() {
+    let bus = Bus::with_topic("orders", 1).await;
+    let mut other = Server::on_database(&bus.database.url).await;
+    let mut consumer = bus.connect(Subprotocol::Json).await;
+    consumer.subscribe("billing", "orders").await;
+    let (here, there) = (admin(&bus.server), admin(&other));
+    let settings = |delay_ms, max_age_ms| WantedSettings { delay_ms, max_age_ms, ..Default::default() };
+    let (late, young) = (settings(Some(3_600_000), None), settings(None, Some(60_000)));
+    for round in 0..15 {
+        here.alter_group("orders", "billing", &settings(Some(0), Some(0))).await.unwrap();
+        let (one, two) = tokio::join!(
+            here.alter_group("orders", "billing", &late),
+            there.alter_group("orders", "billing", &young)
+        );
+        let (done, refused): (Vec<_>, Vec<_>) = [one, two].into_iter().partition(Result::is_ok);
+        assert_eq!(
+            (done.len(), refused.len()),
+            (1, 1),
+            "round {round}: each of them alone is fine, and not both"
+        );
+        match refused.into_iter().next().unwrap() {
+            Err(AdminError::Refused(problem)) => assert_eq!(problem.code, ErrorCode::InvalidSetting),
+            other => panic!("{other:?}"),
+        }
+    }
     assert_eq!(other.stop().await, 0);
     bus.stop().await;
 }

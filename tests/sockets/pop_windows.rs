@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::harness::Server;
 use crate::harness::socket::quick_retries;
+use crate::harness::wait::until;
 use crate::metrics::{becomes, sample};
 use crate::windows::{age_ms, make_old};
 use crate::{Bus, to_partition};
@@ -166,6 +167,40 @@ async fn what_is_too_old_for_a_pulled_group_is_evicted_once_whoever_pulls_and_it
     assert_eq!(bus.database.number("SELECT count(*) FROM laneway.attempt").await, 0);
     assert_eq!(other.stop().await, 0);
     bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_have_evicted_since_a_lane_was_seen_is_not_given_out_and_no_committed_offset_goes_back() {
+    for auto_ack in [true, false] {
+        let bus = Bus::with_topic("orders", 1).await;
+        let admin = admin(&bus.server);
+        pulled_group(&admin, &WantedSettings::default()).await;
+        bus.publish("orders", 0, 0..9).await;
+        let first = pop(&admin, &PopRequest { max_messages: Some(5), auto_ack: true, ..patient() }).await;
+        assert_eq!(first.end_offset, 5);
+        // It has read message 5, and cannot take the lane yet.
+        let mut raw = bus.database.raw().await;
+        let held = raw.transaction().await.unwrap();
+        held.batch_execute("LOCK TABLE laneway.lane IN EXCLUSIVE MODE").await.unwrap();
+        let taking = admin.clone();
+        let wish = PopRequest { max_messages: Some(1), auto_ack, ..patient() };
+        let taken = tokio::spawn(async move { pop(&taking, &wish).await });
+        let waits = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '-- pops_take%'";
+        until("the pop waits for the lane", async || bus.database.number(waits).await == 1).await;
+        // Meanwhile another broker finds that 5, 6 and 7 have expired: its commit is under the epoch that both have seen.
+        let evicted =
+            "INSERT INTO laneway.lane_commit (group_id, partition_id, epoch, number, committed_offset)
+            SELECT group_id, partition_id, epoch, 2, 8 FROM laneway.lane";
+        assert_eq!(held.execute(evicted, &[]).await.unwrap(), 1);
+        held.commit().await.unwrap();
+        let taken = taken.await.unwrap();
+        assert_eq!(popped(&taken), [8], "what was evicted is not delivered");
+        let committed =
+            "SELECT committed_offset FROM laneway.lane_commit ORDER BY epoch DESC, number DESC LIMIT 1";
+        assert_eq!(bus.database.number(committed).await, if auto_ack { 9 } else { 8 });
+        bus.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use laneway_client::admin::AdminError;
 use laneway_client::group_api::LaneState;
+use laneway_client::management::Purge;
 use laneway_client::pull_api::{Pop, PopAck, PopExtend, PopNack, PopRequest, PopVerdict};
 use laneway_client::wire::{OnFailure, Subprotocol, WantedSettings};
 use laneway_client::{Admin, ErrorCode, Problem};
@@ -289,6 +290,116 @@ async fn a_seek_ends_a_pop_and_a_session_is_not_to_be_spoken_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_purge_leaves_an_open_pop_to_its_puller_and_nothing_below_it_comes_again() {
+    let bus = Bus::with_topic("orders", 1).await;
+    let admin = admin(&bus.server);
+    bus.publish("orders", 0, 0..9).await;
+    let three = PopRequest { max_messages: Some(3), ..patient() };
+    let purge = async |before_offset| {
+        let bound = Purge::BeforeOffset { partition: 0, before_offset };
+        admin.purge_topic("orders", &bound).await.unwrap().messages
+    };
+    let first = pop(&admin, &three).await;
+    assert_eq!((popped(&first), purge(2).await), (vec![0, 1, 2], 2));
+    let below = PopAck { epoch: first.epoch, next: Some(1), ..PopAck::default() };
+    let part = admin.ack("orders", "billing", &below).await.unwrap();
+    assert_eq!((part.committed_offset, part.remaining), (2, 1), "what is purged is nobody's any more");
+    let extend = PopExtend { epoch: first.epoch, ..PopExtend::default() };
+    admin.extend("orders", "billing", &extend).await.unwrap();
+    let done = admin.ack("orders", "billing", &PopAck::all(&first)).await.unwrap();
+    assert_eq!((done.committed_offset, done.remaining), (3, 0));
+    // A nack of what is gone charges nobody, one of what is left counts.
+    let second = pop(&admin, &three).await;
+    assert_eq!((popped(&second), purge(5).await), (vec![3, 4, 5], 3));
+    let nack = |offset| PopNack { epoch: second.epoch, offset, delay_ms: Some(0), ..PopNack::default() };
+    refused(admin.nack("orders", "billing", &nack(3)).await);
+    assert_eq!(admin.nack("orders", "billing", &nack(5)).await.unwrap().attempts, 1);
+    // Everything of it is gone: the pop is done, and the next one goes on behind.
+    let third = pop(&admin, &three).await;
+    assert_eq!((popped(&third), third.attempts.len(), purge(9).await), (vec![5, 6, 7], 1, 4));
+    let done = admin.ack("orders", "billing", &PopAck::all(&third)).await.unwrap();
+    assert_eq!((done.committed_offset, done.remaining), (9, 0));
+    bus.publish("orders", 0, 9..10).await;
+    assert_eq!(popped(&pop(&admin, &patient()).await), [9]);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_acknowledges_itself_comes_at_most_once_also_if_its_broker_dies_before_it_has_answered() {
+    let bus = Bus::with_topic("orders", 1).await;
+    let mut dying = Server::on_database(&bus.database.url).await;
+    let (here, there) = (admin(&bus.server), admin(&dying));
+    assert!(here.pop("orders", "billing", &PopRequest::default()).await.unwrap().is_none());
+    bus.publish("orders", 0, 0..4).await;
+    // Its transaction is on its way to the disk for as long as this lock is held.
+    let raw = bus.database.raw().await;
+    let slow = "CREATE FUNCTION public.slow() RETURNS trigger LANGUAGE plpgsql
+            AS 'BEGIN PERFORM pg_advisory_xact_lock(7421); RETURN NULL; END';
+        CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON laneway.lane_commit DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION public.slow();
+        SELECT pg_advisory_lock(7421)";
+    raw.batch_execute(slow).await.unwrap();
+    let wish = PopRequest { auto_ack: true, max_messages: Some(2), ..patient() };
+    let asked = tokio::spawn({
+        let wish = wish.clone();
+        async move { there.pop("orders", "billing", &wish).await }
+    });
+    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    until("the commit is on its way", async || bus.database.number(waits).await == 1).await;
+    dying.kill().await;
+    assert!(asked.await.unwrap().is_err(), "nobody has got it");
+    raw.batch_execute("SELECT pg_advisory_unlock(7421)").await.unwrap();
+    until("it is committed", async || committed(&here, 0).await == 2).await;
+    assert_eq!(popped(&pop(&here, &wish).await), [2, 3], "at most once");
+    assert!(here.pop("orders", "billing", &PopRequest::default()).await.unwrap().is_none());
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_paused_is_not_popped_until_it_is_resumed_while_open_pops_may_be_settled() {
+    let bus = Bus::with_topic("orders", 1).await;
+    let mut other = Server::on_database(&bus.database.url).await;
+    let (here, there) = (admin(&bus.server), admin(&other));
+    for of_topic in [true, false] {
+        bus.publish("orders", 0, 0..4).await;
+        let open = pop(&there, &PopRequest { max_messages: Some(2), ..patient() }).await;
+        match of_topic {
+            true => drop(here.pause_topic("orders").await.unwrap()),
+            false => drop(here.pause_group("orders", "billing").await.unwrap()),
+        }
+        let extend = PopExtend { epoch: open.epoch, ..PopExtend::default() };
+        there.extend("orders", "billing", &extend).await.unwrap();
+        let nack = PopNack {
+            epoch: open.epoch,
+            offset: open.end_offset - 1,
+            delay_ms: Some(0),
+            ..PopNack::default()
+        };
+        there.nack("orders", "billing", &nack).await.unwrap();
+        let rest = PopAck { epoch: open.epoch, next: Some(open.end_offset - 1), ..PopAck::default() };
+        assert_eq!(there.ack("orders", "billing", &rest).await.unwrap().remaining, 0);
+        for asked in [&here, &there] {
+            let short = PopRequest { wait_ms: Some(700), ..PopRequest::default() };
+            assert!(asked.pop("orders", "billing", &short).await.unwrap().is_none(), "it is paused");
+        }
+        let waiting = tokio::spawn({
+            let there = admin(&other);
+            async move { pop(&there, &patient()).await }
+        });
+        crate::metrics::becomes(&other, "pops_waiting", 1.0).await;
+        match of_topic {
+            true => drop(here.resume_topic("orders").await.unwrap()),
+            false => drop(here.resume_group("orders", "billing").await.unwrap()),
+        }
+        let next = waiting.await.unwrap();
+        assert_eq!(popped(&next), (open.end_offset - 1..open.end_offset + 2).collect::<Vec<_>>());
+        here.ack("orders", "billing", &PopAck::all(&next)).await.unwrap();
+    }
+    assert_eq!(other.stop().await, 0);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bad_input_is_named_and_nothing_happens() {
     let bus = Bus::with_topic("orders", 1).await;
     bus.publish("orders", 0, 0..2).await;
@@ -341,5 +452,30 @@ async fn bad_input_is_named_and_nothing_happens() {
     let done = PopNack { epoch: 1, offset: 0, ..PopNack::default() };
     assert_eq!(refused(admin.nack("orders", "billing", &done).await).code, ErrorCode::LeaseLost);
     assert_eq!(refused(admin.pop("nothing", "billing", &patient()).await).code, ErrorCode::UnknownTopic);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_under_an_open_pop_lets_it_be_acknowledged_or_expire_and_nothing_of_it_comes_back() {
+    use laneway_client::management::Purge;
+    let bus = Bus::with_topic("orders", 1).await;
+    let admin = admin(&bus.server);
+    bus.publish("orders", 0, 0..4).await;
+    let first = pop(&admin, &PopRequest { max_messages: Some(2), ..patient() }).await;
+    admin.purge_topic("orders", &Purge::All).await.unwrap();
+    let done = admin.ack("orders", "billing", &PopAck::all(&first)).await.unwrap();
+    assert_eq!((done.committed_offset, done.remaining), (4, 0), "what was purged is done");
+    bus.publish("orders", 0, 4..6).await;
+    let next = pop(&admin, &PopRequest { max_messages: Some(1), ..lasting(100) }).await;
+    assert_eq!(popped(&next), [4]);
+    // Its message is gone when its time is over: nobody is to blame, and nothing is kept of it.
+    admin.alter_group("orders", "billing", &quick_retries(1)).await.unwrap();
+    admin.purge_topic("orders", &Purge::All).await.unwrap();
+    bus.publish("orders", 0, 6..7).await;
+    let last = pop(&admin, &patient()).await;
+    assert_eq!(popped(&last), [6]);
+    admin.ack("orders", "billing", &PopAck::all(&last)).await.unwrap();
+    assert_eq!(committed(&admin, 0).await, 7);
+    assert_eq!(bus.database.number("SELECT count(*) FROM laneway.dead_letter").await, 0);
     bus.stop().await;
 }

@@ -158,7 +158,10 @@ async fn what_is_wrong_with_a_time_is_said_and_nothing_happens() {
     let both = NewMessage { delay_ms: Some(1), ..at(now, "x") };
     let unreadable = NewMessage { deliver_at: Some("tomorrow".into()), ..to_partition(0, "x") };
     let too_long = after(u64::MAX, "x");
-    for (message, field) in [(both, "deliver_at"), (unreadable, "deliver_at"), (too_long, "delay_ms")] {
+    let ancient = ["1969-12-31T23:59:59Z", "-004714-01-01T00:00:00Z"]
+        .map(|past| NewMessage { deliver_at: Some(past.into()), ..to_partition(0, "x") });
+    let wrong = [(both, "deliver_at"), (unreadable, "deliver_at"), (too_long, "delay_ms")];
+    for (message, field) in wrong.into_iter().chain(ancient.map(|message| (message, "deliver_at"))) {
         let error = try_publish(&mut socket, None, vec![after(60_000, "good"), message]).await.unwrap_err();
         assert_eq!((error.code, error.field), (ErrorCode::InvalidTime, Some(format!("messages[1].{field}"))));
     }
@@ -225,6 +228,7 @@ async fn schedules_are_listed_shown_moved_and_cancelled() {
     for wrong in [
         MoveSchedule::default(),
         MoveSchedule { deliver_at: Some("1999-01-01T00:00:00Z".into()), delay_ms: None },
+        MoveSchedule { deliver_at: Some("-004714-01-01T00:00:00Z".into()), delay_ms: None },
     ] {
         let error = admin.move_schedule(ids[2], &wrong).await.unwrap_err();
         assert!(error.to_string().contains("invalid_time"), "{error}");

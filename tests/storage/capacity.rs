@@ -10,7 +10,7 @@ use laneway::broker::groups::settings;
 use laneway::broker::publish::{Addressed, PublishError};
 use laneway::broker::topics::TopicError;
 use laneway::ids::Offset;
-use laneway::limits::FLUSH_MESSAGES_MAX;
+use laneway::limits::{FLUSH_BYTES_MAX, FLUSH_MESSAGES_MAX};
 use laneway::store::Store;
 use laneway::store::groups::{GroupCapacity, GroupSettings};
 use laneway::store::topics::Topic;
@@ -51,9 +51,19 @@ async fn publish(
     messages: usize,
     wait: Duration,
 ) -> Result<(), PublishError> {
+    publish_of(broker, partition, messages, 100, wait).await
+}
+
+async fn publish_of(
+    broker: &Broker,
+    partition: u32,
+    messages: usize,
+    payload_bytes: usize,
+    wait: Duration,
+) -> Result<(), PublishError> {
     let one = |number| Addressed {
         partition: Some(partition),
-        draft: draft(format!("{number:0>100}")),
+        draft: draft(format!("{number:0>10}{}", "x".repeat(payload_bytes - 10))),
         ..Addressed::default()
     };
     let drafts = (0..messages).map(one).collect();
@@ -160,18 +170,20 @@ async fn a_publish_waits_for_room_and_is_refused_when_there_is_none_in_time() {
     publish(&broker, 0, 11, Duration::from_secs(15)).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn two_brokers_together_pass_a_limit_by_no_more_than_a_flush_for_each_connection() {
-    const LIMIT: usize = 12_000;
-    const AT_ONCE: usize = 200;
-    let database = TestDatabase::new().await;
+/// What several writers of two brokers, with one appender connection each, have stored in a topic when it refuses them all.
+async fn filled(
+    database: &TestDatabase,
+    messages: usize,
+    payload_bytes: usize,
+    change: impl FnOnce(&mut CreateTopic),
+) -> i64 {
     let broker = || {
         let mut settings = database.settings();
         settings.appenders = 1;
         Arc::new(QuietBroker::start(Store::new(settings).unwrap()))
     };
     let brokers = [broker(), broker()];
-    let topic = topic_with(&brokers[0], |request| request.max_backlog_messages = Some(LIMIT as u64)).await;
+    let topic = topic_with(&brokers[0], change).await;
     group(&brokers[0], &topic, "billing", GroupCapacity::Counted).await;
     let mut writers = tokio::task::JoinSet::new();
     for (number, broker) in brokers.iter().enumerate() {
@@ -180,8 +192,8 @@ async fn two_brokers_together_pass_a_limit_by_no_more_than_a_flush_for_each_conn
             writers.spawn(async move {
                 let mut stored = 0;
                 loop {
-                    match publish(&broker, number as u32, AT_ONCE, Duration::ZERO).await {
-                        Ok(()) => stored += AT_ONCE,
+                    match publish_of(&broker, number as u32, messages, payload_bytes, Duration::ZERO).await {
+                        Ok(()) => stored += messages as i64,
                         Err(PublishError::Full(_)) => return stored,
                         Err(error) => panic!("{error}"),
                     }
@@ -189,13 +201,49 @@ async fn two_brokers_together_pass_a_limit_by_no_more_than_a_flush_for_each_conn
             });
         }
     }
-    let each = writers.join_all().await;
-    let sum: usize = each.iter().sum();
+    let sum: i64 = writers.join_all().await.iter().sum();
     let next =
         "SELECT sum(n)::bigint FROM (SELECT max(next_offset) AS n FROM laneway.head GROUP BY partition_id) h";
-    assert_eq!(database.number(next).await, sum as i64, "what was refused is not stored");
+    assert_eq!(database.number(next).await, sum, "what was refused is not stored");
+    sum
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_brokers_together_pass_a_limit_by_no_more_than_a_flush_for_each_connection() {
+    const LIMIT: i64 = 12_000;
+    const AT_ONCE: i64 = 200;
+    let database = TestDatabase::new().await;
+    let limit = |request: &mut CreateTopic| request.max_backlog_messages = Some(LIMIT as u64);
+    let sum = filled(&database, AT_ONCE as usize, 100, limit).await;
     assert!(sum > LIMIT - 8 * AT_ONCE, "{sum}: there was room");
-    assert!(sum <= LIMIT + FLUSH_MESSAGES_MAX, "{sum}: a flush of the other broker at most");
+    assert!(sum <= LIMIT + FLUSH_MESSAGES_MAX as i64, "{sum}: a flush of the other broker at most");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn publishes_that_are_larger_than_a_flush_pass_a_limit_by_no_more_than_one_of_the_other_broker() {
+    const LIMIT: i64 = 25_000;
+    const AT_ONCE: i64 = 9_000;
+    assert!(AT_ONCE > FLUSH_MESSAGES_MAX as i64);
+    let database = TestDatabase::new().await;
+    let limit = |request: &mut CreateTopic| request.max_backlog_messages = Some(LIMIT as u64);
+    let sum = filled(&database, AT_ONCE as usize, 10, limit).await;
+    assert!(sum > LIMIT - AT_ONCE, "{sum}: there was room");
+    assert!(sum <= LIMIT + AT_ONCE, "{sum}: one publish of the other broker at most");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bound_holds_in_bytes_too_for_small_publishes_and_for_those_that_are_larger_than_a_flush() {
+    const LARGE: i64 = 1_000_000;
+    for (limit, at_once, beyond) in [
+        (24 * LARGE, 2, FLUSH_BYTES_MAX as i64), // a flush of the other broker
+        (32 * LARGE, 12, 12 * LARGE),            // one publish, which is more than a flush
+    ] {
+        let database = TestDatabase::new().await;
+        let change = |request: &mut CreateTopic| request.max_backlog_bytes = Some(limit as u64);
+        let bytes = filled(&database, at_once as usize, LARGE as usize, change).await * LARGE;
+        assert!(bytes > limit - at_once * LARGE, "{bytes}: there was room");
+        assert!(bytes <= limit + beyond, "{bytes}, and the limit is {limit}");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Segments that go once every group is past them, groups that go when nobody uses them, and the history of both.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use laneway::broker::Broker;
 use laneway::broker::groups::settings;
@@ -174,4 +175,89 @@ async fn a_group_that_nobody_uses_goes_after_its_time_and_one_with_members_stays
     assert_eq!(told, [Dropped::Group { name: "left".into() }]);
     drop(member);
     broker.stop().await;
+}
+
+#[tokio::test]
+async fn a_group_that_is_only_pulled_from_stays_though_its_topic_is_quiet_and_goes_when_nobody_asks() {
+    let database = TestDatabase::new().await;
+    let broker = QuietBroker::start(database.store());
+    let topic = topic(&broker, |request| request.group_expiry_ms = Some(1_000)).await;
+    group(&broker, &topic, "pulled").await;
+    let (store, raw) = (&broker.store, database.raw().await);
+    let group_id = store.groups_find(topic.topic_id, "pulled").await.unwrap().unwrap().group_id;
+    let earlier = async |column: &str| {
+        let sql = format!("UPDATE laneway.consumer_group SET {column} = {column} - interval '1 hour'");
+        raw.execute(sql.as_str(), &[]).await.unwrap();
+    };
+    let noted = "SELECT count(*) FROM laneway.consumer_group WHERE idle_since_at IS NOT NULL";
+    assert_eq!(store.groups_expire().await.unwrap(), 0);
+    earlier("idle_since_at").await;
+    // Somebody asks, and there is nothing for them.
+    assert!(store.pullers_touch(group_id, Duration::ZERO).await.unwrap());
+    assert_eq!((store.groups_expire().await.unwrap(), database.number(noted).await), (0, 0));
+    // It was unused before and is again: its time begins anew.
+    earlier("pulled_at").await;
+    assert_eq!((store.groups_expire().await.unwrap(), database.number(noted).await), (0, 1));
+    earlier("idle_since_at").await;
+    let asked = "UPDATE laneway.consumer_group SET pulled_at = clock_timestamp() - interval '1 minute'";
+    raw.execute(asked, &[]).await.unwrap();
+    assert_eq!(store.groups_expire().await.unwrap(), 0, "somebody has asked in between");
+    earlier("idle_since_at").await;
+    earlier("pulled_at").await;
+    let popped = "UPDATE laneway.lane SET popped_at = clock_timestamp(), popped_end_offset = 1,
+        popped_until_at = clock_timestamp() + interval '1 minute'";
+    raw.execute(popped, &[]).await.unwrap();
+    assert_eq!(store.groups_expire().await.unwrap(), 0, "somebody has a lane");
+    let freed = "UPDATE laneway.lane SET popped_at = NULL, popped_end_offset = NULL, popped_until_at = NULL";
+    raw.execute(freed, &[]).await.unwrap();
+    assert_eq!((store.groups_expire().await.unwrap(), database.number(noted).await), (0, 1));
+    earlier("idle_since_at").await;
+    earlier("pulled_at").await;
+    assert_eq!(store.groups_expire().await.unwrap(), 1);
+    assert_eq!(database.number("SELECT count(*) FROM laneway.consumer_group").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_passes_of_retention_at_once_drop_everything_once_and_tell_it_once() {
+    let database = TestDatabase::new().await;
+    let brokers = [QuietBroker::start(database.store()), QuietBroker::start(database.store())];
+    let topic = topic(&brokers[0], |request| request.retention_completed_ms = Some(0)).await;
+    let mut retired = 0;
+    group(&brokers[0], &topic, "billing").await;
+    for round in 1..=4 {
+        publish(&brokers[0], topic.partitions[0], 200).await;
+        seal(&brokers[0].store).await;
+        commit(&database, "billing", round * 200).await;
+        while start(&brokers[0], &topic).await < round * 200 {
+            let (one, two) =
+                tokio::join!(brokers[0].store.retention_pass(), brokers[1].store.retention_pass());
+            retired += one.unwrap() + two.unwrap();
+        }
+    }
+    let mut told: Vec<_> = history(&brokers[1], &topic).await.iter().map(range).collect();
+    told.reverse();
+    assert_eq!(told.len(), retired);
+    let mut next = 0;
+    for (reason, from, to, bytes) in told {
+        assert_eq!((reason, from, bytes), (DropReason::Completed, next, (to - from) * 100));
+        assert!(to > from, "something went");
+        next = to;
+    }
+    assert_eq!(next, 800);
+    let tables = "SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname ~ '^message_s[0-9]+$'";
+    let catalogue = "SELECT count(*) FROM laneway.segment";
+    assert_eq!(database.number(tables).await, database.number(catalogue).await);
+}
+
+#[tokio::test]
+async fn a_segment_that_goes_after_a_purge_of_all_of_it_is_not_told_a_second_time() {
+    let database = TestDatabase::new().await;
+    let broker = QuietBroker::start(database.store());
+    let topic = topic(&broker, |request| request.retention_age_ms = Some(1)).await;
+    publish(&broker, topic.partitions[0], 40).await;
+    let moved = "UPDATE laneway.partition SET start_offset = 40, start_bytes_total = 4000";
+    database.raw().await.execute(moved, &[]).await.unwrap();
+    assert_eq!(broker.store.retention_pass().await.unwrap(), 1);
+    assert_eq!(start(&broker, &topic).await, 40);
+    assert!(history(&broker, &topic).await.is_empty(), "nothing went but what the purge has told");
 }

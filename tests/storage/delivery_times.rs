@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use laneway::broker::appender::{CommitError, Urgency};
 use laneway::ids::{Epoch, GroupId, Offset, PartitionId, SessionId};
-use laneway::limits::TIMES_PAGES_MAX;
+use laneway::limits::WALK_PAGES_MAX;
 use laneway::store::lanes::{Commit, Fence, Release, Settled, Settlement};
 use laneway::store::times::{FailedAttempt, FailureOutcome, LaneTime, Record, TimesUnderWay};
 use uuid::Uuid;
@@ -24,7 +24,9 @@ const FILL: &str = "
             LATERAL (SELECT now() - CASE WHEN n % 4 = 0 THEN interval '8 days' ELSE interval '6 days' END AS at) moment;
     INSERT INTO laneway.failure
         SELECT group_id, partition_id, first_offset, 1, 'retry', 'no', delivered_at, acked_at FROM laneway.lane_time;
-    ANALYZE laneway.lane_time, laneway.failure, laneway.consumer_group";
+    INSERT INTO laneway.producer_run
+        SELECT 1, '00000000-0000-4000-8000-000000000001', first_offset, first_offset, first_offset, acked_at FROM laneway.lane_time;
+    ANALYZE laneway.lane_time, laneway.failure, laneway.producer_run, laneway.consumer_group";
 
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -33,23 +35,23 @@ async fn what_is_too_old_or_belongs_to_no_group_goes_page_by_page_and_the_rest_s
     let database = TestDatabase::new().await;
     database.raw().await.batch_execute(FILL).await.unwrap();
     let store = database.store();
-    for (record, table) in [(Record::LaneTimes, "lane_time"), (Record::Failures, "failure")] {
+    for (record, table) in [(Record::LaneTimes(WEEK), "lane_time"), (Record::Failures(WEEK), "failure")] {
         let mut page = 0;
         let mut gone = 0;
         loop {
-            let expired = store.times_expire(record, page, WEEK).await.unwrap();
+            let expired = store.records_expire(record, page).await.unwrap();
             assert!(expired.rows > 0 && expired.rows < 20_000, "{expired:?} from page {page} of {table}");
             gone += expired.rows;
-            page += TIMES_PAGES_MAX;
+            page += WALK_PAGES_MAX;
             if page >= expired.pages {
                 break;
             }
         }
-        assert!(page > TIMES_PAGES_MAX, "{table} has too few pages to show anything");
+        assert!(page > WALK_PAGES_MAX, "{table} has too few pages to show anything");
         assert_eq!(gone, 20_000 + 10_000, "{table}");
         let left = format!("SELECT count(*) FROM laneway.{table}");
         assert_eq!(database.number(&left).await, 50_000);
-        let again = store.times_expire(record, 0, WEEK).await.unwrap();
+        let again = store.records_expire(record, 0).await.unwrap();
         assert_eq!(again.rows, 0);
     }
 }
@@ -59,13 +61,17 @@ async fn a_look_for_what_is_too_old_reads_the_pages_that_it_is_told_and_no_other
     let database = TestDatabase::new().await;
     let raw = database.raw().await;
     raw.batch_execute(FILL).await.unwrap();
-    for name in ["lane_times_expire", "failures_expire"] {
+    for (name, types, values) in [
+        ("lane_times_expire", "bigint, bigint, bigint", "128, 256, 1000"),
+        ("failures_expire", "bigint, bigint, bigint", "128, 256, 1000"),
+        ("producer_runs_expire", "bigint, bigint", "128, 256"),
+    ] {
         let path = format!("{}/schema/queries/{name}.sql", env!("CARGO_MANIFEST_DIR"));
         let sql = std::fs::read_to_string(path).unwrap();
         for mode in ["force_custom_plan", "force_generic_plan"] {
             let explained = format!(
-                "SET plan_cache_mode = {mode}; DEALLOCATE ALL; PREPARE look (bigint, bigint, bigint) AS {sql};
-                 EXPLAIN (COSTS OFF) EXECUTE look (128, 256, 1000)"
+                "SET plan_cache_mode = {mode}; DEALLOCATE ALL; PREPARE look ({types}) AS {sql};
+                 EXPLAIN (COSTS OFF) EXECUTE look ({values})"
             );
             let rows = raw.simple_query(&explained).await.unwrap();
             let plan: Vec<String> = rows
@@ -78,7 +84,9 @@ async fn a_look_for_what_is_too_old_reads_the_pages_that_it_is_told_and_no_other
             let plan = plan.join("\n");
             assert!(plan.contains("Tid Range Scan on"), "{name}, {mode}:\n{plan}");
             assert!(
-                !plan.contains("Seq Scan on lane_time") && !plan.contains("Seq Scan on failure"),
+                ["lane_time", "failure", "producer_run"]
+                    .iter()
+                    .all(|table| !plan.contains(&format!("Seq Scan on {table}"))),
                 "{plan}"
             );
         }

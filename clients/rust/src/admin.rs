@@ -9,7 +9,9 @@ use url::Url;
 use crate::capacity::RetentionHistory;
 use crate::dead_letter::{DeadLetter, DeadLetterList, DeadLetterQuery, Replayed};
 use crate::group_api::{BrokerList, GroupDetail, GroupList, GroupQuery, LaneList, LaneQuery, Seek, Sought};
+use crate::labels::Labels;
 use crate::message::{PublishMessage, PublishResult, StoredMessage};
+use crate::parked::{ParkedKey, ParkedList, ParkedQuery};
 use crate::problem::Problem;
 use crate::schedule::{MoveSchedule, Schedule, ScheduleList, ScheduleQuery};
 use crate::tls::{self, CaError};
@@ -130,11 +132,19 @@ impl Admin {
 
     /// One page of topics by name, after a given one.
     pub async fn list_topics(&self, after: Option<&str>) -> Result<TopicList, AdminError> {
-        let mut url = self.url(&["v1", "topics"]);
-        if let Some(after) = after {
-            url.query_pairs_mut().append_pair("after", after);
-        }
-        self.answer(self.http.get(url)).await
+        self.list_labelled_topics(after, &Labels::new()).await
+    }
+
+    /// As [`list_topics`](Self::list_topics), those that have all of these labels.
+    pub async fn list_labelled_topics(
+        &self,
+        after: Option<&str>,
+        labels: &Labels,
+    ) -> Result<TopicList, AdminError> {
+        let pairs: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let labels = (!pairs.is_empty()).then(|| pairs.join(","));
+        let pairs = [("after", after.map(str::to_owned)), ("labels", labels)];
+        self.answer(self.http.get(with_query(self.url(&["v1", "topics"]), pairs))).await
     }
 
     /// One topic with its partitions.
@@ -250,6 +260,32 @@ impl Admin {
         self.done(self.http.delete(self.dead_letter(id, &[]))).await
     }
 
+    /// One page of parked keys, oldest first.
+    pub async fn list_parked(&self, query: &ParkedQuery) -> Result<ParkedList, AdminError> {
+        let pairs = [
+            ("topic", query.topic.clone()),
+            ("group", query.group.clone()),
+            ("after", query.after.map(|after| after.to_string())),
+            ("limit", query.limit.map(|limit| limit.to_string())),
+        ];
+        self.answer(self.http.get(with_query(self.url(&["v1", "parked"]), pairs))).await
+    }
+
+    /// A parked key with its first message.
+    pub async fn show_parked(&self, id: i64) -> Result<ParkedKey, AdminError> {
+        self.answer(self.http.get(self.parked(id, &[]))).await
+    }
+
+    /// Delivers the messages of a parked key again, in order. Returns the key as it was.
+    pub async fn replay_parked(&self, id: i64) -> Result<ParkedKey, AdminError> {
+        self.answer(self.http.post(self.parked(id, &["replay"]))).await
+    }
+
+    /// Drops the first message of a parked key, and delivers those behind it. Returns the key as it was.
+    pub async fn drop_parked(&self, id: i64) -> Result<ParkedKey, AdminError> {
+        self.answer(self.http.post(self.parked(id, &["drop"]))).await
+    }
+
     /// One page of the messages that wait for their time, in the order in which they were published.
     pub async fn list_schedules(&self, query: &ScheduleQuery) -> Result<ScheduleList, AdminError> {
         let pairs = [
@@ -309,6 +345,12 @@ impl Admin {
         body: &impl serde::Serialize,
     ) -> Result<T, AdminError> {
         self.answer(self.http.post(self.group(topic, group, &[action])).json(body)).await
+    }
+
+    fn parked(&self, id: i64, action: &[&str]) -> Url {
+        let id = id.to_string();
+        let parts: Vec<&str> = ["v1", "parked", &id].into_iter().chain(action.iter().copied()).collect();
+        self.url(&parts)
     }
 
     fn dead_letter(&self, id: i64, action: &[&str]) -> Url {

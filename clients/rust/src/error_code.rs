@@ -67,6 +67,12 @@ error_codes! {
     InvalidTopicName = "invalid_topic_name", Refused, 422;
     /// A setting of a topic or group is outside its range.
     InvalidSetting = "invalid_setting", Refused, 422;
+    /// The name or value of a label breaks its rule, or there are too many.
+    InvalidLabel = "invalid_label", Refused, 422;
+    /// The subscription names no topics, the same topic twice, or in contradictory ways.
+    InvalidSelection = "invalid_selection", Refused, 422;
+    /// More topics match than one subscription may have.
+    TooManyTopics = "too_many_topics", Refused, 422;
     /// There is no topic of that name.
     UnknownTopic = "unknown_topic", Refused, 404;
     /// A topic of that name exists already.
@@ -99,6 +105,14 @@ error_codes! {
     GroupMismatch = "group_mismatch", Refused, 409;
     /// The group has members; it goes only if the request insists.
     GroupHasMembers = "group_has_members", Refused, 409;
+    /// The group has parked keys; what was asked for needs them to be replayed or dropped first.
+    GroupHasParked = "group_has_parked", Refused, 409;
+    /// There is no parked key of that number.
+    UnknownParked = "unknown_parked", Refused, 404;
+    /// The parked key is released already: its messages are being delivered.
+    AlreadyReleased = "already_released", Refused, 409;
+    /// The group keeps order by key, and that cannot be done so.
+    OrderedByKey = "ordered_by_key", Refused, 409;
     /// The session takes part in that group already.
     AlreadySubscribed = "already_subscribed", Refused, 409;
     /// The session has no subscription of that number.
@@ -127,8 +141,16 @@ error_codes! {
     InvalidTime = "invalid_time", Refused, 422;
     /// No message of that number waits for its time: it was appended or cancelled, or there never was one.
     UnknownSchedule = "unknown_schedule", Refused, 404;
+    /// What is asked for is encrypted, or is to be, and this broker lacks the key; nothing happened.
+    KeyMissing = "key_missing", Refused, 503;
+    /// What is stored is not what was sealed: it was changed, or moved to where it does not belong.
+    NotAuthentic = "not_authentic", Refused, 500;
     /// The single acks of the lane leave as many gaps as it may have; the oldest must be acknowledged first.
     TooManyGaps = "too_many_gaps", Retry, 409;
+    /// As many messages of the lane are in flight or wait for their keys as may; the oldest must be done first.
+    TooManyWaiting = "too_many_waiting", Retry, 409;
+    /// The lane has as many parked keys as it may; a key that fails is blocked until others are replayed or dropped.
+    TooManyParked = "too_many_parked", Retry, 409;
     /// The session waits for the answers to as many publishes as it may.
     TooManyPublishes = "too_many_publishes", Retry, 429;
     /// An operator has paused the topic: it takes messages again once it is resumed.

@@ -6,11 +6,15 @@
 //! | [`problem`] | the body of every HTTP error, `application/problem+json` |
 //! | `name` | the rule for the names of topics and groups |
 //! | [`topic`] | topic names and settings, and how a topic is described |
+//! | [`labels`] | labels of topics |
+//! | [`selection`] | which topics a subscription is about |
 //! | [`group`] | group names |
 //! | [`group_api`] | groups, lanes and brokers as HTTP carries them |
 //! | [`message`] | messages as HTTP and JSON carry them |
 //! | [`pull_api`], `pulling` | messages for consumers without a connection: pop, ack, nack, extend |
+//! | [`keys`] | keys of encrypted topics: which a broker has, which are needed |
 //! | [`dead_letter`] | messages that a group has given up |
+//! | [`parked`] | keys that a group has parked |
 //! | [`schedule`] | messages that wait for their time |
 //! | [`trace`] | a trace as HTTP and the socket carry it: every hop, and what became of it |
 //! | [`traceparent`] | the header of W3C that carries a trace id |
@@ -148,16 +152,20 @@ pub mod dead_letter;
 pub mod error_code;
 pub mod group;
 pub mod group_api;
+pub mod keys;
+pub mod labels;
 pub mod management;
 pub mod message;
 mod name;
 #[cfg(feature = "openapi")]
 pub mod openapi;
+pub mod parked;
 pub mod problem;
 pub mod pull_api;
 mod pulling;
 pub mod routing;
 pub mod schedule;
+pub mod selection;
 pub mod tls;
 pub mod topic;
 pub mod trace;

@@ -172,7 +172,8 @@ pub struct LaneStatistics {
     /// For how long the first of them has been waiting, by the time of its flush.
     #[cfg_attr(feature = "openapi", schema(minimum = 0))]
     pub lag_seconds: f64,
-    /// How many of them are with a consumer. Only the broker of the holder knows: absent if that is not the one that was asked.
+    /// How many of them are with a consumer. Any broker knows what was popped; what a session has, only its own: absent if that is
+    /// not the one that was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u64>,
 }

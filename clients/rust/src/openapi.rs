@@ -10,10 +10,11 @@ use utoipa::{Number, PartialSchema, ToSchema};
 
 use crate::error_code::ErrorCode;
 use crate::group::GroupName;
+use crate::labels::TOPIC_LABELS_MAX;
 use crate::management::Purge;
 use crate::name::NAME_CHARS_MAX;
 use crate::topic::{TOPIC_PARTITIONS_MAX, TopicName};
-use crate::wire::{GroupCapacity, OnExpiry, OnFailure, Start};
+use crate::wire::{GroupCapacity, GroupOrdering, OnExpiry, OnFailure, Start};
 
 /// An offset, an epoch or a count of bytes: never negative.
 #[derive(Debug)]
@@ -74,6 +75,18 @@ pub struct TopicLimit;
 #[derive(Debug)]
 pub struct GraceMs;
 
+/// Labels of a topic.
+#[derive(Debug)]
+pub struct LabelMap;
+
+/// Labels to set, or with `null` to take away.
+#[derive(Debug)]
+pub struct LabelChangeMap;
+
+/// Labels that a topic must have: `name=value`, with commas between.
+#[derive(Debug)]
+pub struct LabelQuery;
+
 /// Milliseconds that a group may be unused: a second to ten years.
 #[derive(Debug)]
 pub struct ExpiryMs;
@@ -99,6 +112,9 @@ schemas! {
     TopicLimit => integer(1, 1 << 53);
     GraceMs => integer(0, 365 * 24 * 3_600 * 1_000);
     ExpiryMs => integer(1_000, 10 * 365 * 24 * 3_600 * 1_000);
+    LabelMap => labels(label_value());
+    LabelChangeMap => labels(OneOfBuilder::new().item(label_value()).item(ObjectBuilder::new().schema_type(Type::Null)).build());
+    LabelQuery => text().pattern(Some(LABEL_QUERY_PATTERN)).build();
     Moment => text().format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).build();
     Json => ObjectBuilder::new().schema_type(SchemaType::AnyValue).build();
     TraceText => text().pattern(Some(TRACE_PATTERN)).build();
@@ -118,7 +134,7 @@ schemas! {
     GroupName => name();
     ErrorCode => text().enum_values(Some(ErrorCode::ALL.iter().map(|code| code.as_str()))).build();
     OnFailure => text()
-        .enum_values(Some([OnFailure::DeadLetter, OnFailure::Block, OnFailure::Skip].map(OnFailure::as_str)))
+        .enum_values(Some([OnFailure::DeadLetter, OnFailure::Block, OnFailure::Skip, OnFailure::Park].map(OnFailure::as_str)))
         .build();
     Purge => OneOfBuilder::new()
         .item(only("all", yes()))
@@ -135,6 +151,9 @@ schemas! {
     GroupCapacity => text()
         .enum_values(Some([GroupCapacity::Counted, GroupCapacity::Excluded].map(GroupCapacity::as_str)))
         .build();
+    GroupOrdering => text()
+        .enum_values(Some([GroupOrdering::Partition, GroupOrdering::Key].map(GroupOrdering::as_str)))
+        .description(Some("What keeps its order: all messages of a partition, or those of each key."));
     OnExpiry => text()
         .enum_values(Some([OnExpiry::Evict, OnExpiry::DeadLetter].map(OnExpiry::as_str)))
         .build();
@@ -154,6 +173,24 @@ const TRACEPARENT_PATTERN: &str = "^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{1
 
 /// The rule of names, without their length.
 const NAME_PATTERN: &str = "(?!\\.{1,2}(/|$))[a-zA-Z0-9._-]+";
+
+/// Few labels with short names and values.
+const LABEL_QUERY_PATTERN: &str =
+    "^[a-zA-Z0-9._-]{1,63}=[a-zA-Z0-9._-]{1,249}(,[a-zA-Z0-9._-]{1,63}=[a-zA-Z0-9._-]{1,249}){0,15}$";
+
+/// The rule of [`crate::labels`] for values.
+fn label_value() -> Object {
+    text().pattern(Some("^[a-zA-Z0-9._-]{1,249}$")).build()
+}
+
+/// Values by the names of labels.
+fn labels(values: impl Into<Schema>) -> Object {
+    ObjectBuilder::new()
+        .property_names(Some(text().pattern(Some("^[a-zA-Z0-9._-]{1,63}$")).build()))
+        .additional_properties(Some(RefOr::T(values.into())))
+        .max_properties(Some(TOPIC_LABELS_MAX))
+        .build()
+}
 
 fn text() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::error_code::ErrorCode;
 use crate::message::{Cause, Encoding};
 
 /// A message that waits for its time.
@@ -55,6 +56,9 @@ pub struct Schedule {
     pub payload: Box<RawValue>,
     /// How `payload` stands for bytes.
     pub encoding: Encoding,
+    /// In a list only: why `payload` is null. It is sealed and does not open at this broker (`key_missing`, `not_authentic`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorCode>,
 }
 
 /// One page of schedules, in the order of their ids.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::labels::{LabelChanges, Labels};
 use crate::name::{self, BrokenRule, NAME_CHARS_MAX};
 
 /// Longest topic name.
@@ -133,6 +134,13 @@ pub struct CreateTopic {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::ExpiryMs>))]
     pub group_expiry_ms: Option<u64>,
+    /// Words by name, such as `namespace` and `task`, which subscriptions can match; at most 16.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::LabelMap))]
+    pub labels: Labels,
+    /// How payloads are stored; absent: as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<Encryption>,
 }
 
 fn default_partitions() -> u32 {
@@ -156,12 +164,14 @@ impl CreateTopic {
             max_stored_bytes: None,
             retention_completed_ms: None,
             group_expiry_ms: None,
+            labels: Labels::new(),
+            encryption: None,
         }
     }
 }
 
 /// What to change: `PATCH /v1/topics/{topic}`. What is left out stays as it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AlterTopic {
@@ -208,6 +218,51 @@ pub struct AlterTopic {
     #[serde(default, skip_serializing_if = "Retention::is_left")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::ExpiryMs>))]
     pub group_expiry_ms: Retention,
+    /// Merged with the labels it has; `null` takes one away.
+    #[serde(default, skip_serializing_if = "LabelChanges::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::LabelChangeMap))]
+    pub labels: LabelChanges,
+    /// How the payloads of new messages are stored; stored ones stay as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<Encryption>,
+}
+
+/// How the payloads of a topic are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Encryption {
+    /// As they are.
+    #[default]
+    None,
+    /// Sealed with AES-256-GCM, under keys from the key ring of the brokers.
+    #[serde(rename = "aes_256_gcm")]
+    Aes256Gcm,
+}
+
+impl Encryption {
+    /// As it is written on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Aes256Gcm => "aes_256_gcm",
+        }
+    }
+
+    /// Whether payloads are stored as they are.
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
+impl std::str::FromStr for Encryption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = [Self::None, Self::Aes256Gcm];
+        let found = known.into_iter().find(|encryption| encryption.as_str() == text);
+        found.ok_or_else(|| "it is aes_256_gcm or none".to_owned())
+    }
 }
 
 /// What becomes of a bound on what a topic keeps or takes. On the wire: absent, `null` or a number.
@@ -282,6 +337,13 @@ pub struct TopicDescription {
     /// How long a group may be unused before it is deleted, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_expiry_ms: Option<u64>,
+    /// Words by name; absent: it has none.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::LabelMap, required = false))]
+    pub labels: Labels,
+    /// How the payloads of new messages are stored; absent: as they are.
+    #[serde(default, skip_serializing_if = "Encryption::is_none")]
+    pub encryption: Encryption,
     /// When it was made, on the database clock (RFC 3339).
     #[cfg_attr(feature = "openapi", schema(value_type = crate::openapi::Moment))]
     pub created_at: String,

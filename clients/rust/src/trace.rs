@@ -94,6 +94,10 @@ pub enum HopState {
     Skipped,
     /// It had expired, and the group has left it out.
     Evicted,
+    /// It is copied aside with its key, until an operator replays or drops it.
+    Parked,
+    /// An operator has dropped its copy.
+    Dropped,
 }
 
 impl HopState {
@@ -106,6 +110,8 @@ impl HopState {
             Self::DeadLettered => "dead_lettered",
             Self::Skipped => "skipped",
             Self::Evicted => "evicted",
+            Self::Parked => "parked",
+            Self::Dropped => "dropped",
         }
     }
 }

@@ -134,7 +134,7 @@ fn every_golden_file_belongs_to_a_frame_and_every_type_has_one() {
             kind
         })
         .collect();
-    assert_eq!(kinds.len(), 14 + 18 - 1, "one of each type, and heartbeat goes both ways: {kinds:?}");
+    assert_eq!(kinds.len(), 15 + 21 - 1, "one of each type, and heartbeat goes both ways: {kinds:?}");
 }
 
 #[test]

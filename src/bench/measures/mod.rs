@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `mod` | what rounds share: the limit, producers and consumers at work, the count of commits |
 //! | `raw` | the limit alone; the appender in process |
-//! | `publishing` | publishes at full rate: alone, over 1,000 partitions, by three brokers, while retention and vacuum run |
+//! | `publishing` | publishes at full rate: alone, over 1,000 partitions, by three brokers |
+//! | `retention` | publishes while retention and vacuum run |
 //! | `delivery` | end to end, fan-out, catch-up |
 //! | `singles` | one message at a time: many producers, and an offered rate |
 //! | `room` | idle sessions, memory at full rate, growth |
@@ -12,6 +13,7 @@
 pub mod delivery;
 pub mod publishing;
 pub mod raw;
+pub mod retention;
 pub mod room;
 pub mod singles;
 
@@ -64,7 +66,7 @@ impl<'a> Course<'a> {
 }
 
 fn round(window: Duration) -> Round {
-    Round { warm_up_ms: WARM_UP.as_millis() as u64, window_ms: window.as_millis() as u64, messages_max: None }
+    Round::beginning(WARM_UP, window)
 }
 
 /// What happened in one window.
@@ -74,7 +76,7 @@ struct Worked {
     commits: i64,
 }
 
-/// Producers and consumers at work for one round; commits are counted in the window.
+/// Producers and consumers at work for one round, which begins now; commits are counted in the window.
 async fn work(
     stage: &Stage,
     producers: &mut Crew,

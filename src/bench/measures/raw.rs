@@ -38,6 +38,7 @@ pub async fn append(database: &Database, mut course: Course<'_>) -> Result<Repor
         course.step("append");
         findings.rates.push(append::measure(&broker, course.window()).await?);
     }
+    append::clear(&broker).await?; // the database may stay
     drop(broker);
     running.stop(SHUTDOWN_TIMEOUT).await;
     let ratio = findings.ratios().map(|ratios| ratios.median);

@@ -2,18 +2,26 @@
 
 use std::time::{Duration, Instant};
 
+use laneway_client::topic::CreateTopic;
+
 use super::singles::{Paced, RATE_DEFAULT, p99};
 use super::{Course, warm_up, work};
 use crate::bench::report::{Bar, Environment, Figures, Findings, Report};
 use crate::bench::stage::{Crew, PARTITIONS, Stage, WARM_UP};
+use crate::bench::tally::Tally;
 use crate::bench::worker::{From, Job, Round, Speed};
-use crate::bench::{BenchError, Database, Schedule};
+use crate::bench::{BenchError, Database};
 
 /// How many sessions come before all of them: what they cost the database must not depend on it.
 const FEW_SESSIONS: usize = 1_000;
 const SESSION_GROUPS: usize = 100;
-/// Beyond this share of the consumers' rate the slow one counts as slow.
+/// How many times faster the rest is.
 const SLOWNESS: f64 = 10.0;
+/// A slow consumer that takes less than this is not slow but stuck.
+const SLOW_SHARE_MIN: f64 = 0.05;
+/// What ten minutes at full rate may leave on the disk: hundred million messages need more than most machines have to spare.
+const KEPT_BYTES: u64 = 4 << 30;
+const GROWN: &str = "grown";
 const SAMPLE_PAUSE: Duration = Duration::from_secs(1);
 const FILL_WINDOW: Duration = Duration::from_secs(900);
 
@@ -43,7 +51,7 @@ pub async fn idle(
     tokio::time::sleep(rest).await;
     let full = stage.brokers[0].rss_bytes()?;
     let (all_commits, busy) = quiet(&stage, course.window()).await?;
-    findings.saw_rss(stage.rss_mb()?);
+    findings.saw_rss(stage.rss_peak_mb()?);
     findings.limits.push(few_commits);
     findings.rates.push(all_commits);
     Crew(vec![first, others]).stop().await?;
@@ -79,31 +87,35 @@ pub async fn memory(
 ) -> Result<Report, BenchError> {
     let environment = Environment::of(&database.url(), course.schedule).await?;
     let stage = Stage::build(database, 1).await?;
-    stage.topic("memory", PARTITIONS).await?;
+    let kept = Some(KEPT_BYTES);
+    stage.topic_as(&CreateTopic { retention_bytes: kept, ..CreateTopic::new("memory", PARTITIONS) }).await?;
     let mut consumers = stage.consumers("memory", &["fast".to_owned()]).await?;
-    let mut producers = stage.producers("memory", PARTITIONS, &stage.addresses()).await?;
+    let mut producers = stage.producers("memory", PARTITIONS).await?;
     let worked = work(&stage, &mut producers, Some(&mut consumers), super::round(course.window())).await?;
     let rate = worked.consumed.unwrap_or_default().rate();
     let speed = Speed::Slow { rate: (rate / SLOWNESS).max(1.0) as u32 };
-    let slow = stage
-        .worker("memory", Job::Consume { groups: vec!["slow".into()], speed, from: From::Oldest })
-        .await?;
+    let job = Job::Consume { groups: vec!["slow".into()], speed, from: From::Oldest };
+    let mut slow = Crew(vec![stage.worker("memory", job).await?]);
     course.steps(1);
     course.step("full rate with a slow consumer");
     let round = super::round(length);
+    slow.begin(round).await?; // without a round it would take nothing
     let (worked, samples) =
         tokio::try_join!(work(&stage, &mut producers, Some(&mut consumers), round), sampled(&stage, length))?;
+    let slow_rate = slow.tally(round).await?.rate();
     let mut findings = Findings::new("memory", "full rate without a slow consumer, messages per second");
     findings.limits.push(rate);
     findings.rates.push(worked.consumed.unwrap_or_default().rate());
-    samples.iter().for_each(|mb| findings.saw_rss(*mb));
-    let third = samples.len().div_ceil(3);
-    let median = |part: &[f64]| Figures::of(part.to_vec()).map_or(0.0, |figures| figures.median);
-    let growth = median(&samples[samples.len() - third..]) - median(&samples[third..samples.len() - third]);
-    Crew(vec![slow]).stop().await?;
+    findings.saw_rss(stage.rss_peak_mb()?);
+    slow.stop().await?;
     producers.stop().await?;
     consumers.stop().await?;
     stage.close().await?;
+    judge_memory(&mut findings, &samples, slow_rate);
+    Ok(findings.report(environment))
+}
+
+fn judge_memory(findings: &mut Findings, samples: &[f64], slow_rate: f64) {
     let most = findings.rss_mb;
     findings.judge(
         "broker memory at full rate, one consumer ten times slower",
@@ -111,13 +123,33 @@ pub async fn memory(
         "MB",
         Bar::AtMost(256.0),
     );
+    let (first, last) = thirds(samples);
     findings.judge(
-        "growth of that memory, last third over middle third",
-        Some(growth),
+        "growth of that memory, last third over first",
+        Some(last - first),
         "MB",
         Bar::AtMost(16.0),
     );
-    Ok(findings.report(environment))
+    findings
+        .notes
+        .push(format!("{first:.0} MB in the first third of the time and {last:.0} MB in the last (medians)"));
+    let share = findings.rates.first().filter(|rate| **rate > 0.0).map(|rate| slow_rate / rate);
+    let kept = KEPT_BYTES >> 30;
+    findings.notes.push(format!("the topic keeps {kept} GiB: beyond that retention takes the oldest, and the slow consumer goes on after it"));
+    findings.notes.push(format!("the slow consumer acknowledged {slow_rate:.0} messages per second"));
+    findings.judge(
+        "share of the slow consumer in the rate of the rest",
+        share,
+        "×",
+        Bar::AtLeast(SLOW_SHARE_MIN),
+    );
+}
+
+/// The medians of the first and of the last third.
+fn thirds(samples: &[f64]) -> (f64, f64) {
+    let third = samples.len().div_ceil(3);
+    let median = |part: &[f64]| Figures::of(part.to_vec()).map_or(0.0, |figures| figures.median);
+    (median(&samples[..third]), median(&samples[samples.len() - third..]))
 }
 
 async fn sampled(stage: &Stage, length: Duration) -> Result<Vec<f64>, BenchError> {
@@ -137,35 +169,36 @@ pub async fn growth(
 ) -> Result<Report, BenchError> {
     let environment = Environment::of(&database.url(), course.schedule).await?;
     let stage = Stage::build(database, 1).await?;
-    stage.topic("grown", PARTITIONS).await?;
-    let brokers = stage.addresses();
-    let mut grown = stage.producers("grown", PARTITIONS, &brokers).await?;
+    stage.topic(GROWN, PARTITIONS).await?;
+    let mut grown = stage.producers(GROWN, PARTITIONS).await?;
     warm_up(&stage, &mut grown, None).await?;
     course.steps(4);
     course.progress.step("filling", 0, course.of);
-    let share = Some(messages / grown.0.len() as u64);
-    let fill = Round { warm_up_ms: 0, window_ms: FILL_WINDOW.as_millis() as u64, messages_max: share };
-    grown.work(fill).await?;
+    let share = messages.div_ceil(grown.0.len() as u64);
+    grown.work(Round::filling(share, FILL_WINDOW)).await?;
     let mut findings = Findings::new("growth", "publishes to a topic that stored nothing, per second");
     findings.latency_of = Some("a message to the grown topic, from the moment it was due to its delivery");
     let mut latencies = Vec::new();
     for number in 0..course.schedule.rounds {
         let fresh = format!("fresh{number}");
         stage.topic(&fresh, PARTITIONS).await?;
-        let mut plain = stage.producers(&fresh, PARTITIONS, &brokers).await?;
+        let mut plain = stage.producers(&fresh, PARTITIONS).await?;
         work(&stage, &mut plain, None, super::round(WARM_UP)).await?; // its tables
         course.step("publish, nothing stored");
         findings.limits.push(work(&stage, &mut plain, None, course.round()).await?.published.rate());
         plain.stop().await?;
         course.step("publish, much stored");
         findings.rates.push(work(&stage, &mut grown, None, course.round()).await?.published.rate());
-        findings.saw_rss(stage.rss_mb()?);
+        findings.saw_rss(stage.rss_peak_mb()?);
+        // A group of its own each time, which begins with what is yet to come: nothing of the rounds above is before it.
+        let (fresh, group) = (format!("{fresh}-latency"), format!("followers{number}"));
+        stage.topic(&fresh, PARTITIONS).await?;
         course.step("latency, nothing stored");
-        let plain = paced(&stage, &format!("{fresh}-latency"), &mut course).await?.0;
+        let plain = paced(&stage, &fresh, &group, course.window()).await?;
         course.step("latency, much stored");
-        let (figure, delivered) = paced(&stage, "grown", &mut course).await?;
-        findings.latencies.add(&delivered.latencies);
-        latencies.push(figure / plain);
+        let delivered = paced(&stage, GROWN, &group, course.window()).await?;
+        findings.saw_delivered(&delivered);
+        latencies.push(p99(&delivered).unwrap_or(f64::NAN) / p99(&plain).unwrap_or(f64::NAN));
     }
     grown.stop().await?;
     stage.close().await?;
@@ -176,20 +209,11 @@ pub async fn growth(
     Ok(findings.report(environment))
 }
 
-/// The p99 of publish to delivery at the usual rate, in half a window, on a topic that is made if it is not there.
-async fn paced(
-    stage: &Stage,
-    topic: &str,
-    course: &mut Course<'_>,
-) -> Result<(f64, crate::bench::tally::Tally), BenchError> {
-    if topic != "grown" {
-        stage.topic(topic, PARTITIONS).await?;
-    }
-    let half = Schedule { seconds: course.schedule.seconds.div_ceil(2), ..course.schedule };
-    let mut paced = Paced::open(stage, topic, RATE_DEFAULT).await?;
-    let mut silent = crate::bench::Silent;
-    let mut course = Course::new(half, &mut silent);
-    let (delivered, _) = paced.work(stage, &mut course).await?;
+/// Publish to delivery at the usual rate, to a new group, after a warm-up.
+async fn paced(stage: &Stage, topic: &str, group: &str, window: Duration) -> Result<Tally, BenchError> {
+    let mut paced = Paced::open(stage, topic, group, RATE_DEFAULT).await?;
+    paced.work(stage, WARM_UP).await?;
+    let (delivered, _) = paced.work(stage, window).await?;
     paced.stop().await?;
-    Ok((p99(&delivered).unwrap_or(f64::NAN), delivered))
+    Ok(delivered)
 }

@@ -1,18 +1,20 @@
 //! One message at a time: many producers that wait for their answers, and an offered rate that waits for nobody.
 
+use std::time::Duration;
+
 use super::{Course, round, work};
+use crate::bench::pacing::Schedule;
 use crate::bench::report::{Bar, Environment, Findings, Report};
 use crate::bench::stage::{Crew, PARTITIONS, Stage, WARM_UP};
 use crate::bench::tally::{Latencies, Tally};
-use crate::bench::worker::{From, Job, Speed};
+use crate::bench::worker::{From, Job, Round, Speed};
 use crate::bench::{BenchError, Database, rows};
 
 const PRODUCERS: usize = 64;
 /// At which the latency is held to its bar.
 pub const RATE_DEFAULT: u32 = 2_400;
-/// Connections of the paced producers; more of them for rates that one session's unanswered publishes would not carry.
-const CONNECTIONS_MIN: u32 = 4;
-const RATE_PER_CONNECTION_MAX: u32 = 5_000;
+/// Connections of the paced producers, as many as raw commits have and as the producers of `benches/peers`.
+const CONNECTIONS: usize = 4;
 
 /// 64 producers, each waiting for its answer, against one connection that commits single rows.
 pub async fn singles(database: &Database, mut course: Course<'_>) -> Result<Report, BenchError> {
@@ -23,7 +25,7 @@ pub async fn singles(database: &Database, mut course: Course<'_>) -> Result<Repo
     rows::one_by_one(&stage.url, WARM_UP).await?;
     work(&stage, &mut producers, None, round(WARM_UP)).await?;
     let mut findings = Findings::new("singles", "one connection committing single rows, per second");
-    findings.latency_of = Some("a message, from sending to its answer");
+    findings.latency_of = Some("a message, from sending to its answer (a closed loop)");
     course.steps(2);
     for _ in 0..course.schedule.rounds {
         course.step("single rows");
@@ -33,7 +35,7 @@ pub async fn singles(database: &Database, mut course: Course<'_>) -> Result<Repo
         findings.rates.push(worked.published.rate());
         findings.latencies.add(&worked.published.latencies);
         findings.saw_commits(worked.commits, worked.published.messages);
-        findings.saw_rss(stage.rss_mb()?);
+        findings.saw_rss(stage.rss_peak_mb()?);
     }
     producers.stop().await?;
     stage.close().await?;
@@ -47,9 +49,9 @@ pub async fn latency(database: &Database, rate: u32, mut course: Course<'_>) -> 
     let environment = Environment::of(&database.url(), course.schedule).await?;
     let stage = Stage::build(database, 1).await?;
     stage.topic("latency", PARTITIONS).await?;
-    let mut paced = Paced::open(&stage, "latency", rate).await?;
+    let mut paced = Paced::open(&stage, "latency", "followers", rate).await?;
     rows::at_rate(&stage.url, rate, WARM_UP).await?;
-    paced.work(&stage, &mut course).await?;
+    paced.work(&stage, WARM_UP).await?;
     let mut findings =
         Findings::new("latency", "p99 of raw commits of single rows at the same rate, in microseconds");
     findings.latency_of = Some("a message, from the moment it was due to its delivery");
@@ -60,11 +62,11 @@ pub async fn latency(database: &Database, rate: u32, mut course: Course<'_>) -> 
         let raw = rows::at_rate(&stage.url, rate, course.window()).await?;
         findings.limits.push(p99(&raw).unwrap_or(f64::NAN));
         course.step("latency");
-        let (delivered, commits) = paced.work(&stage, &mut course).await?;
+        let (delivered, commits) = paced.work(&stage, course.window()).await?;
         findings.rates.push(delivered.rate());
-        findings.latencies.add(&delivered.latencies);
+        findings.saw_delivered(&delivered);
         findings.saw_commits(commits, delivered.messages);
-        findings.saw_rss(stage.rss_mb()?);
+        findings.saw_rss(stage.rss_peak_mb()?);
         p99s.push(p99(&delivered).unwrap_or(f64::NAN));
     }
     paced.stop().await?;
@@ -92,24 +94,28 @@ pub(super) fn p99(tally: &Tally) -> Option<f64> {
 
 /// A paced producer and a consumer of one topic.
 pub(super) struct Paced {
+    rate: u32,
     producer: Crew,
     consumer: Crew,
 }
 
 impl Paced {
-    pub async fn open(stage: &Stage, topic: &str, rate: u32) -> Result<Self, BenchError> {
-        let groups = vec!["followers".to_owned()];
+    /// The group begins with what is yet to come, if it is new.
+    pub async fn open(stage: &Stage, topic: &str, group: &str, rate: u32) -> Result<Self, BenchError> {
+        let groups = vec![group.to_owned()];
         let speed = Speed::Full;
         let consumer =
             Crew(vec![stage.worker(topic, Job::Consume { groups, speed, from: From::Newest }).await?]);
-        let connections = rate.div_ceil(RATE_PER_CONNECTION_MAX).max(CONNECTIONS_MIN) as usize;
+        let connections = CONNECTIONS;
         let producer = Crew(vec![stage.worker(topic, Job::Pace { connections, rate }).await?]);
-        Ok(Self { producer, consumer })
+        Ok(Self { rate, producer, consumer })
     }
 
-    /// One round: what was committed in the window, with the times of what was delivered in it, and the commits.
-    pub async fn work(&mut self, stage: &Stage, course: &mut Course<'_>) -> Result<(Tally, i64), BenchError> {
-        let worked = work(stage, &mut self.producer, Some(&mut self.consumer), course.round()).await?;
+    /// One round: what was committed in the window, with the times of what was due in it, and the commits.
+    pub async fn work(&mut self, stage: &Stage, window: Duration) -> Result<(Tally, i64), BenchError> {
+        let round = round(window);
+        let round = Round { due: Schedule::new(round, self.rate).in_window(), ..round };
+        let worked = work(stage, &mut self.producer, Some(&mut self.consumer), round).await?;
         let consumed = worked.consumed.unwrap_or_default();
         self.consumer.drained(worked.published.ever).await?;
         Ok((consumed, worked.commits))

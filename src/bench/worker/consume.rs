@@ -11,6 +11,7 @@ use laneway_client::wire::{
     Ack, Acked, Batch, BrokerFrame, ClientFrame, Credit, CreditGrant, Start, Subscribe,
 };
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +27,8 @@ const CREDIT_BYTES: u64 = 32 << 20;
 const CREDIT_PIECE: u32 = CREDIT_MESSAGES / 8;
 /// A slow member accepts little: what it holds, it holds up.
 const SLOW_CREDIT_MESSAGES: u32 = 1_000;
+/// What a slow member may make up for when it was kept from working: a timer wakes late.
+const SLOW_ARREARS_MAX: Duration = Duration::from_millis(100);
 /// Before the first round, so that lanes find their members while nothing is in flight.
 const FIRST_CREDIT: CreditGrant = CreditGrant { messages: 1, bytes: 1 };
 
@@ -35,6 +38,7 @@ struct Count {
     ever: u64,
     window: Option<Window>,
     messages: u64,
+    /// Of messages that were due in the window, whenever they came.
     latencies: Latencies,
 }
 
@@ -42,19 +46,56 @@ impl Count {
     fn begin(&mut self, window: Window) {
         *self = Self { window: Some(window), ever: self.ever, ..Self::default() };
     }
+
+    /// Messages that are due in the window and have not come.
+    fn missing(&self) -> u64 {
+        let due = self.window.map_or(0, |window| window.round.due);
+        due.saturating_sub(self.latencies.recorded())
+    }
+
+    /// Invariant: every message that was due is in the times, also one that never came.
+    fn tally(&self) -> Tally {
+        let (mut latencies, missing) = (self.latencies.clone(), self.missing());
+        let seconds = self.window.map_or(0.0, |window| {
+            latencies.record_times(window.to.elapsed(), missing);
+            (window.to - window.from).as_secs_f64()
+        });
+        let latencies = latencies.counted();
+        Tally { messages: self.messages, seconds, ever: self.ever, missing, latencies }
+    }
+}
+
+/// Counts of all members, and the news that there is nothing to wait for any more.
+#[derive(Debug, Default)]
+struct Shared {
+    count: Mutex<Count>,
+    complete: Notify,
+}
+
+impl Shared {
+    /// Returns when the window is over and what was due in it has come, or is too late.
+    async fn over(&self, window: Window) {
+        tokio::time::sleep_until(window.to.into()).await;
+        while self.count.lock().missing() > 0 {
+            tokio::select! {
+                () = self.complete.notified() => {}
+                () = tokio::time::sleep_until(window.too_late().into()) => return,
+            }
+        }
+    }
 }
 
 pub(super) async fn run(post: &Post, mut rounds: Rounds) -> Result<(), WorkerError> {
     let Job::Consume { groups, speed, from } = &post.job else {
         return Err("this job consumes nothing".into());
     };
-    let count = Arc::new(Mutex::new(Count::default()));
+    let shared = Arc::new(Shared::default());
     let mut members = JoinSet::new();
     let begun = CancellationToken::new();
     for (number, group) in groups.iter().enumerate() {
         let (sender, receiver) = session::open(post.broker(number), Traffic::Heavy).await?;
         let member =
-            Member::subscribe((sender, receiver), post, group, (*speed, *from), count.clone()).await?;
+            Member::subscribe((sender, receiver), post, group, (*speed, *from), shared.clone()).await?;
         members.spawn(member.run(begun.clone()));
     }
     say(&Tally::default())?; // it is ready
@@ -63,17 +104,13 @@ pub(super) async fn run(post: &Post, mut rounds: Rounds) -> Result<(), WorkerErr
             round = rounds.next() => {
                 let Some(round) = round? else { return Ok(()) };
                 let window = Window::of(round);
-                count.lock().begin(window);
+                shared.count.lock().begin(window);
                 begun.cancel();
                 tokio::select! {
-                    () = tokio::time::sleep_until(window.to.into()) => {}
+                    () = shared.over(window) => {}
                     ended = members.join_next() => return ended_early(ended),
                 }
-                let seconds = (window.to - window.from).as_secs_f64();
-                let tally = {
-                    let count = count.lock();
-                    Tally { messages: count.messages, seconds, ever: count.ever, latencies: count.latencies.counted() }
-                };
+                let tally = shared.count.lock().tally();
                 say(&tally)?;
             }
             ended = members.join_next() => return ended_early(ended),
@@ -111,7 +148,9 @@ struct Member {
     next_id: u64,
     /// Messages and bytes that are done and not given back as credit.
     spent: (u32, u64),
-    count: Arc<Mutex<Count>>,
+    /// When a slow one is done with what it has taken.
+    busy_until: Instant,
+    shared: Arc<Shared>,
 }
 
 impl Member {
@@ -120,7 +159,7 @@ impl Member {
         post: &Post,
         group: &str,
         (speed, from): (Speed, From),
-        count: Arc<Mutex<Count>>,
+        shared: Arc<Shared>,
     ) -> Result<Self, WorkerError> {
         let subscribe = Subscribe {
             id: 1,
@@ -146,7 +185,8 @@ impl Member {
             lanes: HashMap::new(),
             next_id: 1,
             spent: (0, 0),
-            count,
+            busy_until: Instant::now(),
+            shared,
         })
     }
 
@@ -200,17 +240,13 @@ impl Member {
     async fn on_batch(&mut self, batch: Batch) -> Result<(), WorkerError> {
         let (messages, now) = (batch.messages.len() as u32, now_us());
         let bytes: usize = batch.messages.iter().map(|record| record.payload.len()).sum();
-        {
-            let mut count = self.count.lock();
-            if count.window.is_some_and(|window| window.contains(Instant::now())) {
-                for sent_at in batch.messages.iter().filter_map(|record| stamp(&record.payload)) {
-                    count.latencies.record_us((now - sent_at).max(0) as u64);
-                }
-            }
-        }
+        self.time(&batch, now);
         if let Speed::Slow { rate } = self.speed {
             self.sender.flush().await?;
-            tokio::time::sleep(Duration::from_secs_f64(f64::from(messages) / f64::from(rate))).await;
+            let since = Instant::now().checked_sub(SLOW_ARREARS_MAX).unwrap_or(self.busy_until);
+            let took = Duration::from_secs_f64(f64::from(messages) / f64::from(rate));
+            self.busy_until = self.busy_until.max(since) + took;
+            tokio::time::sleep_until(self.busy_until.into()).await;
         }
         let Some(last) = batch.messages.last() else { return Ok(()) };
         self.acknowledge(batch.partition, (batch.epoch, batch.round, last.offset + 1)).await?;
@@ -225,6 +261,19 @@ impl Member {
             self.sender.feed(encoded(&ClientFrame::Credit(credit))).await?;
         }
         Ok(())
+    }
+
+    /// Times what was due in the window, also after its end.
+    fn time(&self, batch: &Batch, now: i64) {
+        let mut count = self.shared.count.lock();
+        let Some(window) = count.window.filter(|window| window.round.due > 0) else { return };
+        let dues = batch.messages.iter().filter_map(|record| stamp(&record.payload));
+        for due in dues.filter(|due| window.contains_us(*due)) {
+            count.latencies.record_us((now - due).max(0) as u64);
+        }
+        if count.missing() == 0 {
+            self.shared.complete.notify_one();
+        }
     }
 
     /// Acknowledges everything below an offset; asks for confirmation unless that is under way.
@@ -256,7 +305,7 @@ impl Member {
         lane.confirming = false;
         let unconfirmed = lane.unconfirmed.take().filter(|(_, _, next)| *next > acked.committed_offset);
         {
-            let mut count = self.count.lock();
+            let mut count = self.shared.count.lock();
             count.ever += more;
             if count.window.is_some_and(|window| window.contains(Instant::now())) {
                 count.messages += more;

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use super::messages::now_us;
 use super::tally::Tally;
 
 /// Why a worker cannot go on, as one sentence.
@@ -77,30 +78,73 @@ pub enum Speed {
     Slow { rate: u32 },
 }
 
+/// How long messages that are late may still come after the window, and count with their whole time.
+pub const LATE: Duration = Duration::from_secs(10);
+
 /// One round: what is counted is what happens in the window, after the warm-up.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Round {
+    /// On the clock that all processes share: they have the same window.
+    pub start_us: i64,
     pub warm_up_ms: u64,
     pub window_ms: u64,
     /// With it, a producer of frames stops after so many messages, although the window goes on.
     pub messages_max: Option<u64>,
+    /// So many messages are due in the window, which a consumer waits for and times; none where nothing is paced.
+    pub due: u64,
+}
+
+impl Round {
+    /// One that begins now.
+    pub fn beginning(warm_up: Duration, window: Duration) -> Self {
+        let (warm_up_ms, window_ms) = (warm_up.as_millis() as u64, window.as_millis() as u64);
+        Self { start_us: now_us(), warm_up_ms, window_ms, messages_max: None, due: 0 }
+    }
+
+    /// One that ends with so many messages of each producer.
+    pub fn filling(messages: u64, window: Duration) -> Self {
+        Self { messages_max: Some(messages), ..Self::beginning(Duration::ZERO, window) }
+    }
+
+    /// The beginning of its window.
+    pub fn from_us(self) -> i64 {
+        self.start_us + self.warm_up_ms as i64 * 1_000
+    }
+
+    /// The end of its window.
+    pub fn to_us(self) -> i64 {
+        self.from_us() + self.window_ms as i64 * 1_000
+    }
 }
 
 /// The window of a round that has begun.
 #[derive(Debug, Clone, Copy)]
 struct Window {
+    round: Round,
     from: Instant,
     to: Instant,
 }
 
 impl Window {
     fn of(round: Round) -> Self {
-        let from = Instant::now() + Duration::from_millis(round.warm_up_ms);
-        Self { from, to: from + Duration::from_millis(round.window_ms) }
+        let (now, now_us) = (Instant::now(), now_us());
+        let from = now + Duration::from_micros((round.from_us() - now_us).max(0) as u64);
+        let to = now + Duration::from_micros((round.to_us() - now_us).max(0) as u64);
+        Self { round, from, to }
     }
 
     fn contains(self, at: Instant) -> bool {
         self.from <= at && at < self.to
+    }
+
+    /// Whether a moment of the shared clock is in it.
+    fn contains_us(self, moment_us: i64) -> bool {
+        self.round.from_us() <= moment_us && moment_us < self.round.to_us()
+    }
+
+    /// When nobody waits any longer.
+    fn too_late(self) -> Instant {
+        self.to + LATE
     }
 }
 
@@ -155,7 +199,7 @@ pub async fn run(post: Post) -> Result<(), WorkerError> {
 
 /// What publishes.
 enum Load {
-    Produce(produce::Producer),
+    Produce(Box<produce::Producer>),
     Singles(singles::Singles),
     Pace(pace::Pace),
 }
@@ -163,9 +207,9 @@ enum Load {
 impl Load {
     async fn open(post: &Post) -> Result<Self, WorkerError> {
         Ok(match post.job {
-            Job::Produce { partitions, frame_messages, frames_in_flight } => Self::Produce(
+            Job::Produce { partitions, frame_messages, frames_in_flight } => Self::Produce(Box::new(
                 produce::Producer::open(post, partitions, frame_messages, frames_in_flight).await?,
-            ),
+            )),
             Job::Singles { producers } => Self::Singles(singles::Singles::open(post, producers).await?),
             Job::Pace { connections, rate } => Self::Pace(pace::Pace::open(post, connections, rate).await?),
             Job::Consume { .. } | Job::Idle { .. } => return Err("this job publishes nothing".into()),

@@ -1,133 +1,145 @@
-//! Single messages at an offered rate: each is sent at its time, whether earlier ones are answered or not, and carries the moment at
-//! which it should have been sent. So a stall is seen by every message that it holds up, not by one.
+//! Single messages at an offered rate: each carries the moment at which it was due, so a stall is seen by every message that it holds up,
+//! not by one.
+//!
+//! A session may have so many unanswered publishes; what is due beyond that is held back here and sent as answers come, with the moment
+//! at which it was due. What could not be sent a while after the window is given up: consumers miss it, and it counts as late as that.
 
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
 
 use futures_util::SinkExt as _;
 use laneway_client::wire::{BrokerFrame, NewMessage};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::session::{self, Receiver, Sender, Traffic, single};
 use super::{Post, Round, Window, WorkerError};
 use crate::bench::messages::{Supply, now_us, stamped};
+use crate::bench::pacing::{self, Due, Schedule};
 use crate::bench::tally::{Latencies, Tally};
+use crate::limits::PUBLISHES_IN_FLIGHT_MAX;
 
 /// See the module.
 pub(super) struct Pace {
-    connections: Vec<(Sender, Receiver)>,
-    topic: String,
-    /// Between two messages of one connection.
-    interval: Duration,
+    connections: Vec<Connection>,
+    rate: u32,
     ever: u64,
+}
+
+struct Connection {
+    topic: String,
+    sender: Sender,
+    receiver: Receiver,
+    supply: Supply,
+    next_id: u64,
+    /// Unanswered messages with the moments at which they were due, oldest first: answers may come in any order, so by id.
+    in_flight: VecDeque<(u64, i64)>,
+}
+
+/// What was answered in a round.
+struct Answers {
+    window: Window,
+    all: u64,
+    /// Of those that were due in the window.
+    latencies: Latencies,
 }
 
 impl Pace {
     pub async fn open(post: &Post, connections: usize, rate: u32) -> Result<Self, WorkerError> {
         let mut opened = Vec::new();
         for number in 0..connections {
-            opened.push(session::open(post.broker(number), Traffic::Heavy).await?);
+            let (sender, receiver) = session::open(post.broker(number), Traffic::Heavy).await?;
+            opened.push(Connection {
+                topic: post.topic.clone(),
+                sender,
+                receiver,
+                supply: Supply::small(),
+                next_id: 0,
+                in_flight: VecDeque::new(),
+            });
         }
-        let interval = Duration::from_secs_f64(connections as f64 / f64::from(rate));
-        Ok(Self { connections: opened, topic: post.topic.clone(), interval, ever: 0 })
+        Ok(Self { connections: opened, rate, ever: 0 })
     }
 
-    /// Counts answers, and how long they took from the moment at which the message should have been sent.
+    /// Counts answers, and how long they took from the moment at which the message was due.
     pub async fn work(&mut self, round: Round) -> Result<Tally, WorkerError> {
-        let (window, began) = (Window::of(round), Instant::now());
+        let (window, schedule) = (Window::of(round), Schedule::new(round, self.rate));
+        let dues = pacing::begin(schedule, self.connections.len());
         let mut tasks = JoinSet::new();
-        let count = self.connections.len() as u32;
-        for (number, (sender, receiver)) in self.connections.drain(..).enumerate() {
-            let first = began + self.interval * number as u32 / count;
-            let schedule = Schedule { first, interval: self.interval, window };
-            let topic = self.topic.clone();
-            tasks.spawn(async move {
-                let messages = schedule.messages();
-                let (sent, heard) = tokio::try_join!(
-                    send(sender, topic, schedule, messages),
-                    hear(receiver, schedule, messages)
-                )?;
-                Ok::<_, WorkerError>((sent, heard))
-            });
+        for (connection, due) in self.connections.drain(..).zip(dues) {
+            tasks.spawn(connection.work(due, window));
         }
         let mut tallies = Vec::new();
         while let Some(done) = tasks.join_next().await {
-            let (sender, (receiver, tally)) = done??;
-            self.connections.push((sender, receiver));
+            let (connection, tally) = done??;
+            self.connections.push(connection);
             tallies.push(tally);
         }
         let mut sum = Tally::sum(&tallies);
         self.ever += sum.ever;
-        sum.ever = self.ever;
+        (sum.ever, sum.missing) = (self.ever, schedule.in_window().saturating_sub(sum.messages));
         Ok(sum)
     }
 }
 
-/// When the messages of one connection are due.
-#[derive(Debug, Clone, Copy)]
-struct Schedule {
-    first: Instant,
-    interval: Duration,
-    window: Window,
-}
-
-impl Schedule {
-    fn due(self, number: u64) -> Instant {
-        self.first + Duration::from_secs_f64(self.interval.as_secs_f64() * number as f64)
+impl Connection {
+    async fn work(
+        mut self,
+        mut dues: mpsc::Receiver<Due>,
+        window: Window,
+    ) -> Result<(Self, Tally), WorkerError> {
+        let mut answers = Answers { window, all: 0, latencies: Latencies::new() };
+        let (mut waiting, mut more) = (VecDeque::new(), true);
+        let too_late = tokio::time::sleep_until(window.too_late().into());
+        tokio::pin!(too_late);
+        while more || !waiting.is_empty() || !self.in_flight.is_empty() {
+            tokio::select! {
+                frame = self.receiver.next(), if !self.in_flight.is_empty() => {
+                    let mut frame = Some(frame?);
+                    while let Some(heard) = frame {
+                        self.on_frame(&heard, &mut answers);
+                        frame = self.receiver.ready()?;
+                    }
+                }
+                due = dues.recv(), if more => match due {
+                    Some(due) => waiting.extend(due),
+                    None => more = false,
+                },
+                () = &mut too_late => break, // what is unanswered stays so, and is none of the next round
+            }
+            self.send(&mut waiting).await?;
+        }
+        let seconds = (window.to - window.from).as_secs_f64();
+        let Answers { all, latencies, .. } = answers;
+        let (messages, latencies) = (latencies.recorded(), latencies.counted());
+        Ok((self, Tally { messages, seconds, ever: all, missing: 0, latencies }))
     }
 
-    /// How many are due before the window is over.
-    fn messages(self) -> u64 {
-        let room = self.window.to.saturating_duration_since(self.first);
-        (room.as_secs_f64() / self.interval.as_secs_f64()) as u64
-    }
-}
-
-async fn send(
-    mut sender: Sender,
-    topic: String,
-    schedule: Schedule,
-    messages: u64,
-) -> Result<Sender, WorkerError> {
-    let mut supply = Supply::small();
-    let mut number = 0;
-    while number < messages {
-        tokio::time::sleep_until(schedule.due(number).into()).await;
-        let now = Instant::now();
-        // Everything that is due by now: a late wake-up sends more than one, each with the moment that it was due.
-        while number < messages && schedule.due(number) <= now {
-            let late = now - schedule.due(number);
-            let (payload, key) = supply.draw();
-            let payload = stamped(&payload, now_us() - late.as_micros() as i64);
+    /// Sends what is due, as far as the session may have it unanswered.
+    async fn send(&mut self, waiting: &mut VecDeque<i64>) -> Result<(), WorkerError> {
+        let room = PUBLISHES_IN_FLIGHT_MAX.saturating_sub(self.in_flight.len()).min(waiting.len());
+        for due_us in waiting.drain(..room) {
+            let (payload, key) = self.supply.draw();
             let message = NewMessage {
                 key: Some(key),
-                payload,
+                payload: stamped(&payload, due_us),
                 trace_id: Some(Uuid::now_v7()),
                 ..NewMessage::default()
             };
-            sender.feed(single(number, &topic, message)).await?;
-            number += 1;
+            self.next_id += 1;
+            self.in_flight.push_back((self.next_id, due_us));
+            self.sender.feed(single(self.next_id, &self.topic, message)).await?;
         }
-        sender.flush().await?;
+        Ok(self.sender.flush().await?)
     }
-    Ok(sender)
-}
 
-async fn hear(
-    mut receiver: Receiver,
-    schedule: Schedule,
-    messages: u64,
-) -> Result<(Receiver, Tally), WorkerError> {
-    let (mut counted, mut latencies) = (0, Latencies::new());
-    for _ in 0..messages {
-        let frame = receiver.until(|frame| matches!(frame, BrokerFrame::Published(_))).await?;
-        let BrokerFrame::Published(published) = frame else { continue };
-        let due = schedule.due(published.id);
-        if schedule.window.contains(due) {
-            counted += 1;
-            latencies.record(Instant::now().saturating_duration_since(due));
+    fn on_frame(&mut self, frame: &BrokerFrame, answers: &mut Answers) {
+        let BrokerFrame::Published(published) = frame else { return };
+        let place = self.in_flight.iter().position(|(id, _)| *id == published.id);
+        let Some((_, due_us)) = place.and_then(|place| self.in_flight.remove(place)) else { return };
+        answers.all += 1;
+        if answers.window.contains_us(due_us) {
+            answers.latencies.record_us((now_us() - due_us).max(0) as u64);
         }
     }
-    let seconds = (schedule.window.to - schedule.window.from).as_secs_f64();
-    Ok((receiver, Tally { messages: counted, seconds, ever: messages, latencies: latencies.counted() }))
 }

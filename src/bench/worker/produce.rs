@@ -89,7 +89,7 @@ impl Producer {
         }
         let over = Instant::now().min(window.to);
         let seconds = over.saturating_duration_since(window.from).as_secs_f64();
-        Ok(Tally { messages: counted, seconds, ever: self.ever, latencies: latencies.counted() })
+        Ok(Tally { messages: counted, seconds, ever: self.ever, missing: 0, latencies: latencies.counted() })
     }
 
     fn frame(&mut self) -> tokio_tungstenite::tungstenite::Message {

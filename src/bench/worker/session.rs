@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
+use laneway_client::ErrorCode;
 use laneway_client::wire::{BrokerFrame, ClientFrame, Hello, NewMessage, Publish, Subprotocol};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
@@ -114,6 +115,8 @@ fn decoded(message: Message) -> Result<Option<BrokerFrame>, WorkerError> {
         Message::Text(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => return Ok(None),
     };
     match ENCODING.decode_broker(&bytes)? {
+        // Retention has overtaken a slow member: its lane is granted anew, and what it was about to acknowledge is gone.
+        BrokerFrame::Error(error) if error.code == ErrorCode::LeaseLost => Ok(None),
         BrokerFrame::Error(error) => Err(format!("{:?}: {}", error.code, error.detail).into()),
         BrokerFrame::Published(published) => {
             match published.units.iter().find_map(|unit| unit.error.as_ref()) {

@@ -80,6 +80,9 @@ impl One {
             }
         }
         let seconds = (window.to - window.from).as_secs_f64();
-        Ok((self, Tally { messages: counted, seconds, ever: all, latencies: latencies.counted() }))
+        Ok((
+            self,
+            Tally { messages: counted, seconds, ever: all, missing: 0, latencies: latencies.counted() },
+        ))
     }
 }

@@ -34,7 +34,8 @@ pub(in crate::broker) fn add_message<'a>(
     columns.transaction_ids.push(message.transaction_id());
     columns.headers.push(message.headers.as_deref());
     columns.content_types.push(message.content_type.as_deref());
-    columns.payloads.push(&message.payload);
+    columns.payloads.push(message.stored_payload());
+    columns.data_key_ids.push(message.data_key_id());
     columns.producers.push(message.producer.as_deref());
     columns.ttls_ms.push(message.ttl.map(|ttl| i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)));
     flush.traces.all.push(message.trace_id.prefix());

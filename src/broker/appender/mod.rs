@@ -5,6 +5,7 @@
 //! | `mod` | the handle, admission by messages and bytes, the answers |
 //! | `unit` | what is written all or none, and what is known about it so far |
 //! | `queue` | units waiting per partition, and which of them the next flush takes |
+//! | `answers` | what becomes of the units of one publish, told together |
 //! | `commits` | commits of lanes waiting for a flush |
 //! | `columns` | messages as columns of a flush |
 //! | `plan` | the flush as columns; what its reports mean for each unit |
@@ -18,11 +19,13 @@
 //! Each task owns a connection and a disjoint set of partitions, so that within a broker their locks never meet. While one
 //! flush commits, the next accumulates in the inbox: batching without waiting.
 
+mod answers;
 pub(in crate::broker) mod columns;
 mod commits;
 mod company;
 pub(in crate::broker) mod coverage;
 mod errands;
+mod gathering;
 mod memory;
 mod outcome;
 mod plan;
@@ -35,6 +38,8 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+pub use answers::Answers;
+use answers::Reply;
 use commits::PendingCommit;
 pub use commits::{CommitError, Urgency};
 use unit::Pending;
@@ -79,6 +84,9 @@ pub enum AppendError {
     /// An operator has paused the topic; nothing happened.
     #[error("the topic is paused: it takes messages again once it is resumed")]
     TopicPaused,
+    /// The topic is encrypted since this was handed in as it is; nothing happened.
+    #[error("the topic is encrypted since a moment ago: publish again")]
+    Unsealed,
     /// The time of a message, by its place in the publish, is not taken; nothing happened.
     #[error("message {index}: {fault}")]
     Time { index: usize, fault: TimeFault },
@@ -99,6 +107,7 @@ impl AppendError {
             AppendError::Refused { .. } => "refused",
             AppendError::UnknownPartition => "unknown_partition",
             AppendError::TopicPaused => "topic_paused",
+            AppendError::Unsealed => "unsealed",
             AppendError::Time { .. } => "time",
             AppendError::Internal { .. } => "internal",
         }
@@ -205,25 +214,37 @@ impl AppenderHandle {
 
     /// Hands a unit in. Units of one partition are written in the order in which they are submitted.
     pub fn submit(&self, unit: Unit) -> Result<oneshot::Receiver<AppendResult>, AppendError> {
-        self.submit_admitted(unit, None)
+        let (inbox, share) = self.admit(&unit, None)?;
+        let (reply, answer) = Reply::alone();
+        inbox.send(Request::Unit(Pending::new(unit, reply, share)));
+        Ok(answer)
     }
 
-    /// As [`submit`](Self::submit), for a topic with limits: what was let in is counted until the unit is answered.
-    pub fn submit_admitted(
+    /// As [`submit`](Self::submit), one of several: its answer, or why it was not taken, goes to its place among theirs.
+    /// `room`: what was let into a topic with limits is counted until the unit is answered.
+    pub fn submit_among(&self, answers: &Answers, place: usize, unit: Unit, room: Option<Arc<Admission>>) {
+        let reply = answers.reply(place);
+        match self.admit(&unit, room) {
+            Ok((inbox, share)) => inbox.send(Request::Unit(Pending::new(unit, reply, share))),
+            Err(error) => reply.send(Err(error)),
+        }
+    }
+
+    /// A place in the inbox of its task, and its share of the budget.
+    fn admit(
         &self,
-        unit: Unit,
+        unit: &Unit,
         room: Option<Arc<Admission>>,
-    ) -> Result<oneshot::Receiver<AppendResult>, AppendError> {
-        let share = self.budget.take(&unit, room)?;
-        let inbox = &self.inboxes[self.task_of(unit.partition_id)];
-        let (reply, answer) = oneshot::channel();
-        inbox.try_send(Request::Unit(Pending::new(unit, reply, share))).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => AppendError::Overloaded,
-            mpsc::error::TrySendError::Closed(_) => {
+    ) -> Result<(mpsc::Permit<'_, Request>, Share), AppendError> {
+        let share = self.budget.take(unit, room)?;
+        let inbox = self.inboxes[self.task_of(unit.partition_id)].try_reserve();
+        let inbox = inbox.map_err(|error| match error {
+            mpsc::error::TrySendError::Full(()) => AppendError::Overloaded,
+            mpsc::error::TrySendError::Closed(()) => {
                 AppendError::Unavailable { reason: "the appender has ended".into() }
             }
         })?;
-        Ok(answer)
+        Ok((inbox, share))
     }
 
     pub fn metrics(&self) -> &Arc<Metrics> {

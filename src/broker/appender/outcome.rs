@@ -32,16 +32,58 @@ impl Task {
                 self.drop_connection(); // another server may answer the next time
                 self.on_unavailable(plan, error.to_string());
             }
-            Error::Unavailable { .. } | Error::Contended { .. } | Error::Untrusted { .. } => {
+            Error::Unavailable { .. }
+            | Error::Contended { .. }
+            | Error::Untrusted { .. }
+            | Error::KeyClosed => {
                 self.on_unavailable(plan, error.to_string());
             }
             Error::OutcomeUnknown { .. } => self.on_unknown(plan, &error),
-            Error::TableGone { .. } | Error::Forbidden { .. } | Error::Unexpected { .. } => {
+            Error::KeyMissing(_)
+            | Error::NotAuthentic { .. }
+            | Error::TableGone { .. }
+            | Error::Forbidden { .. }
+            | Error::Unexpected { .. } => {
                 tracing::error!(%error, "the database refuses a flush");
                 fail(plan, &AppendError::Internal { reason: error.to_string() });
             }
         }
         None
+    }
+
+    /// The topic is encrypted since these were handed in: what is not sealed is refused, and comes again sealed.
+    pub(super) fn on_unsealed(&mut self, Taken { partition_id, units }: Taken) {
+        let (sealed, plain): (Vec<_>, Vec<_>) = units.into_iter().partition(Pending::is_sealed);
+        for pending in plain {
+            pending.fail(AppendError::Unsealed);
+        }
+        if !sealed.is_empty() {
+            self.put_back(partition_id, sealed);
+        }
+    }
+
+    /// A data key was closed, because this broker was taken for dead. What it has sealed is never written any more, and a unit in
+    /// doubt stays in doubt; the others go again without them.
+    pub(super) async fn on_key_closed(&mut self, plan: Plan) {
+        self.store.vault().distrust();
+        let reason = Error::KeyClosed.to_string();
+        let units = plan.batches.iter().flat_map(|taken| &taken.units);
+        let closed = match self.store.data_keys_closed(units.flat_map(Pending::data_keys)).await {
+            Ok(closed) if closed.is_empty() => return self.on_unavailable(plan, reason),
+            Ok(closed) => closed,
+            Err(error) => return self.on_unavailable(plan, error.to_string()),
+        };
+        self.drop_unusable();
+        for Taken { partition_id, units } in plan.batches {
+            let is_lost = |pending: &Pending| pending.data_keys().any(|id| closed.contains(&id));
+            let (lost, others): (Vec<_>, Vec<_>) = units.into_iter().partition(is_lost);
+            for pending in lost {
+                pending.fail(AppendError::Unavailable { reason: reason.clone() });
+            }
+            if !others.is_empty() {
+                self.put_back(partition_id, others);
+            }
+        }
     }
 
     /// A table was missing, and the database has said which: that one is asked for, the other batches just go again.

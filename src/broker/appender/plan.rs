@@ -39,6 +39,8 @@ pub(super) struct Settlement {
     pub skipped: Vec<Taken>,
     /// Batches of partitions that take nothing now.
     pub paused: Vec<Taken>,
+    /// Batches of partitions that take only what is sealed, with something that is not.
+    pub unsealed: Vec<Taken>,
     /// Units to try again without what is known about them now.
     pub again: Vec<Taken>,
     /// Units that are stored; only the offsets of their duplicates have to be looked up.
@@ -76,6 +78,10 @@ impl Plan {
 
     pub fn units(&self) -> usize {
         self.batches.iter().map(|taken| taken.units.len()).sum()
+    }
+
+    pub fn messages(&self) -> usize {
+        self.batches.iter().flat_map(|taken| &taken.units).map(Pending::new_messages).sum()
     }
 
     /// Two halves, in order: units of the first come before units of the second in every partition.
@@ -125,8 +131,11 @@ impl Plan {
                     let wanted = followed(taken.partition_id);
                     settlement.stored(taken, first_offset, published_at, wanted.then(Vec::new));
                 }
-                Verdict::Skipped if reports.paused.contains(&taken.partition_id) => {
+                Verdict::Skipped if reports.refused.paused.contains(&taken.partition_id) => {
                     settlement.paused.push(taken);
+                }
+                Verdict::Skipped if reports.refused.unsealed.contains(&taken.partition_id) => {
+                    settlement.unsealed.push(taken);
                 }
                 Verdict::Skipped => settlement.skipped.push(taken),
                 Verdict::Misfits(misfits) => settlement.misfit(taken, &misfits),
@@ -267,6 +276,9 @@ impl Settlement {
         let producers = taken.units.iter().filter_map(Pending::next_sequence).collect();
         for mut pending in taken.units {
             let messages = pending.new_messages() as i64;
+            if let Some(message) = pending.unit.messages.last().filter(|_| messages > 0) {
+                message.on_stored(next.plus(messages - 1));
+            }
             if let Some(messages) = &mut followed {
                 messages.extend(pending.take_stored(next, published_at));
             }

@@ -10,7 +10,7 @@ use super::coverage::{Coverage, Growth};
 use super::plan::{Plan, Taken};
 use super::unit::Pending;
 use crate::ids::{Offset, PartitionId, ProducerId, Sequence};
-use crate::limits::{FLUSH_BYTES_MAX, FLUSH_MESSAGES_MAX, FLUSH_PARTITIONS_MAX};
+use crate::limits::{FLUSH_BYTES_MAX, FLUSH_MESSAGES_MAX};
 
 /// Who may flush a partition now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,8 @@ pub(super) struct Queues {
     partitions: HashMap<PartitionId, Queue>,
     /// Partitions with waiting units, each once, in the order of their turns.
     ring: VecDeque<PartitionId>,
+    /// How many partitions wait for a moment. Why: hardly ever any does, and who asks for it asks with every unit.
+    deferred: usize,
 }
 
 /// What to do next.
@@ -91,14 +93,15 @@ impl Queues {
     }
 
     /// The next flush: as much as fits, each partition in its turn.
-    pub fn take(&mut self, now: Instant) -> Turnout {
+    pub fn take(&mut self, now: Instant, partitions_max: usize) -> Turnout {
         let mut turnout = Turnout::default();
-        let mut room = Room::of_a_flush();
+        let mut room = Room::of_a_flush(partitions_max);
         for _ in 0..self.ring.len() {
             let Some(partition_id) = self.ring.pop_front() else { break };
             let queue = self.partitions.get_mut(&partition_id).expect("the ring lists known partitions");
             if queue.may_flush(now) {
-                queue.turn = Turn::Shared; // what it waits for now, if anything, is an event and no moment
+                // What it waits for now, if anything, is an event and no moment.
+                set_turn(queue, Turn::Shared, &mut self.deferred);
                 let (units, wanted) = queue.take(&mut room);
                 turnout.wants.extend(wanted.map(|messages| (partition_id, messages)));
                 if !units.is_empty() {
@@ -119,10 +122,10 @@ impl Queues {
 
     /// Takes one partition out for a flush of its own; the others go on.
     pub fn take_alone(&mut self, partition_id: PartitionId) -> Plan {
+        self.turn_to(partition_id, Turn::Alone);
         let queue = self.queue(partition_id);
-        queue.turn = Turn::Alone;
         queue.skips = 0;
-        let mut room = Room::of_a_flush();
+        let mut room = Room::of_a_flush(1);
         let (units, wanted) = queue.take(&mut room);
         if wanted.is_some() {
             queue.coverage = Coverage::Unknown; // nobody asks here: the next shared flush does
@@ -135,7 +138,7 @@ impl Queues {
 
     /// The flush of its own is over.
     pub fn rejoin(&mut self, partition_id: PartitionId) {
-        self.queue(partition_id).turn = Turn::Shared;
+        self.turn_to(partition_id, Turn::Shared);
     }
 
     /// How often in a row somebody else had the partition locked.
@@ -145,13 +148,13 @@ impl Queues {
 
     /// Leaves a partition alone for a while.
     pub fn pause(&mut self, partition_id: PartitionId, until: Instant) {
-        self.queue(partition_id).turn = Turn::After(until);
+        self.turn_to(partition_id, Turn::After(until));
     }
 
     /// Somebody else had the partition locked. Returns how often in a row.
     pub fn skipped(&mut self, partition_id: PartitionId, until: Instant) -> u32 {
+        self.turn_to(partition_id, Turn::After(until));
         let queue = self.queue(partition_id);
-        queue.turn = Turn::After(until);
         queue.skips += 1;
         queue.skips
     }
@@ -212,8 +215,17 @@ impl Queues {
         }
     }
 
+    fn turn_to(&mut self, partition_id: PartitionId, turn: Turn) {
+        let mut deferred = self.deferred;
+        set_turn(self.queue(partition_id), turn, &mut deferred);
+        self.deferred = deferred;
+    }
+
     /// When the next partition that was left out may be tried again.
     pub fn next_turn(&self) -> Option<Instant> {
+        if self.deferred == 0 {
+            return None;
+        }
         let turns = self.ring.iter().filter_map(|partition_id| match self.partitions[partition_id].turn {
             Turn::After(until) => Some(until),
             Turn::Shared | Turn::Alone => None,
@@ -248,6 +260,13 @@ impl Queues {
     }
 }
 
+/// Invariant: `deferred` counts the partitions that wait for a moment.
+fn set_turn(queue: &mut Queue, turn: Turn, deferred: &mut usize) {
+    *deferred -= usize::from(matches!(queue.turn, Turn::After(_)));
+    *deferred += usize::from(matches!(turn, Turn::After(_)));
+    queue.turn = turn;
+}
+
 /// What one flush may still take.
 struct Room {
     messages: usize,
@@ -256,8 +275,8 @@ struct Room {
 }
 
 impl Room {
-    fn of_a_flush() -> Self {
-        Self { messages: FLUSH_MESSAGES_MAX, bytes: FLUSH_BYTES_MAX, partitions: FLUSH_PARTITIONS_MAX }
+    fn of_a_flush(partitions: usize) -> Self {
+        Self { messages: FLUSH_MESSAGES_MAX, bytes: FLUSH_BYTES_MAX, partitions }
     }
 
     fn is_full(&self) -> bool {

@@ -15,6 +15,7 @@ use super::commits::Commits;
 use super::company::Company;
 use super::coverage::Coverage;
 use super::errands::{flush_alone, flush_contended, look_up};
+use super::gathering::Gathering;
 use super::memory::Memory;
 use super::plan::{Plan, Settlement, Taken, Wrote};
 use super::queue::Queues;
@@ -67,13 +68,16 @@ pub(super) struct After {
 }
 
 pub(super) struct Task {
-    store: Store,
+    pub(super) store: Store,
     connection: Link,
+    /// Partitions that one flush may have, as the server of the connection has room for locks.
+    partitions_max: usize,
     pub(super) queues: Queues,
     events: Events,
     after: After,
     commits: Commits,
     company: Company,
+    gathering: Gathering,
     pub(super) memory: Memory,
     heads: HashMap<PartitionId, u32>,
     /// Units that this round has put back, by partition: the ones after them must not overtake.
@@ -116,11 +120,13 @@ pub(super) async fn run(number: usize, store: Store, mut inbox: mpsc::Receiver<R
     let mut task = Task {
         store,
         connection: down,
+        partitions_max: 1,
         queues: Queues::default(),
         events: Events(sender),
         after,
         commits: Commits::default(),
         company: Company::default(),
+        gathering: Gathering::default(),
         memory: Memory::default(),
         heads: HashMap::new(),
         held: HashMap::new(),
@@ -137,6 +143,7 @@ pub(super) async fn run(number: usize, store: Store, mut inbox: mpsc::Receiver<R
                 None => open = false, // no handles left: nobody new can be waiting
             },
             () = sleep_until(task.next_turn()), if task.next_turn().is_some() => {}
+            () = sleep_until(task.gathers_until()), if task.gathers_until().is_some() => {}
             () = sleep_until(task.retry_at()), if task.retry_at().is_some() && task.has_work() => {}
         }
         loop {
@@ -149,12 +156,19 @@ pub(super) async fn run(number: usize, store: Store, mut inbox: mpsc::Receiver<R
             if !open && matches!(task.connection, Link::Down { .. }) {
                 task.commits.abandon();
             }
-            if task.work().await == Progress::Nothing {
+            if task.gathers_until().is_some() || task.work().await == Progress::Nothing {
                 break;
             }
         }
     }
     tracing::debug!(number, "appender ended");
+}
+
+/// A connection, and how many partitions one flush may have there.
+async fn open(store: &Store) -> Result<(Connection, usize), Error> {
+    let connection = store.dedicated(Role::Appender).await?;
+    let partitions_max = connection.flush_partitions_max().await?;
+    Ok((connection, partitions_max))
 }
 
 async fn sleep_until(moment: Option<Instant>) {
@@ -166,7 +180,10 @@ async fn sleep_until(moment: Option<Instant>) {
 impl Task {
     fn admit(&mut self, request: Request) {
         match request {
-            Request::Unit(pending) => self.queues.push(pending),
+            Request::Unit(pending) => {
+                self.gathering.on_arrived(pending.unit.messages.len(), Instant::now());
+                self.queues.push(pending);
+            }
             Request::Commit(pending) => self.commits.push(pending),
         }
     }
@@ -190,6 +207,13 @@ impl Task {
         }
     }
 
+    /// Until when the next flush waits for company; acks that are due wait for nothing.
+    fn gathers_until(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let is_due = self.commits.due_at().is_some_and(|due_at| due_at <= now);
+        self.gathering.until(now).filter(|_| !is_due)
+    }
+
     /// One flush, if there is anything that can be flushed now.
     async fn work(&mut self) -> Progress {
         let due = self.commits.due_at().is_some_and(|due_at| due_at <= Instant::now());
@@ -200,7 +224,7 @@ impl Task {
             self.give_up_on_the_impatient();
             return Progress::Nothing;
         }
-        let mut turnout = self.queues.take(Instant::now());
+        let mut turnout = self.queues.take(Instant::now(), self.partitions_max);
         for (partition_id, messages) in turnout.wants {
             self.ask_for_tables(partition_id, messages);
         }
@@ -221,6 +245,8 @@ impl Task {
             let started = Instant::now();
             let (outcome, era) = self.flush(&plan).await;
             self.count(&plan, &outcome, started.elapsed());
+            self.gathering.on_flushed(plan.batches.len(), plan.messages(), started.elapsed());
+            tracing::trace!(partitions = plan.batches.len(), messages = plan.messages(), elapsed = ?started.elapsed(), "flushed");
             self.commits.settle(std::mem::take(&mut plan.commits), &outcome);
             if let Some((front, back)) = self.on_outcome(plan, outcome, era).await {
                 stack.push(back);
@@ -278,8 +304,9 @@ impl Task {
             }
             Link::Down { pause, .. } => *pause,
         };
-        match self.store.dedicated(Role::Appender).await {
-            Ok(connection) => {
+        match open(&self.store).await {
+            Ok((connection, partitions_max)) => {
+                self.partitions_max = partitions_max;
                 self.memory.forget(); // the old one may have ended in doubt, or in another era
                 self.connection = Link::Up(Box::new(connection));
                 true
@@ -335,6 +362,7 @@ impl Task {
     async fn on_outcome(&mut self, plan: Plan, outcome: Outcome, era: Era) -> Option<(Plan, Plan)> {
         match outcome {
             Outcome::Committed(reports) => self.on_committed(plan, &reports, era),
+            Outcome::NothingHappened(Error::KeyClosed) => self.on_key_closed(plan).await,
             Outcome::NothingHappened(error) => return self.on_nothing_happened(plan, error),
             Outcome::Unknown(error) => self.on_unknown(plan, &error),
         }
@@ -343,7 +371,7 @@ impl Task {
 
     fn on_committed(&mut self, plan: Plan, reports: &Reports, era: Era) {
         let announcer = &self.after.announcer;
-        let Settlement { wrote, skipped, paused, again, known } =
+        let Settlement { wrote, skipped, paused, unsealed, again, known } =
             plan.settle(reports, |partition_id| announcer.is_followed(partition_id));
         for Wrote { partition_id, offsets, producers, messages } in wrote {
             self.after.announcer.on_flushed(partition_id, messages, era);
@@ -356,6 +384,7 @@ impl Task {
         for pending in paused.into_iter().flat_map(|taken| taken.units) {
             pending.fail(AppendError::TopicPaused);
         }
+        unsealed.into_iter().for_each(|taken| self.on_unsealed(taken));
         for found in known {
             tokio::spawn(look_up(self.store.clone(), found));
         }
@@ -450,7 +479,7 @@ impl Task {
     /// A flush that waited for its lock and still did not get it means that the partition is gone.
     async fn on_alone(&mut self, plan: Plan, outcome: Outcome, era: Era) -> Option<(Plan, Plan)> {
         match outcome {
-            Outcome::Committed(reports) if reports.batches.is_empty() && reports.paused.is_empty() => {
+            Outcome::Committed(reports) if reports.batches.is_empty() && reports.refused.is_empty() => {
                 plan.into_units()
                     .into_iter()
                     .for_each(|pending| pending.refuse(AppendError::UnknownPartition));

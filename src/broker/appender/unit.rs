@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tokio::sync::oneshot;
 
+use super::answers::Reply;
 use super::{AppendError, AppendResult, Share};
 use crate::broker::message::NewMessage;
-use crate::ids::{Offset, PartitionId, ProducerId, ScheduleId, Sequence};
+use crate::ids::{DataKeyId, Offset, PartitionId, ProducerId, ScheduleId, Sequence};
 use crate::limits::APPEND_PATIENCE;
 use crate::store::messages::Message;
 
@@ -116,12 +116,12 @@ pub(super) struct Pending {
     pub known: Vec<Known>,
     pub doubt: Doubt,
     pub since: Instant,
-    reply: oneshot::Sender<AppendResult>,
+    reply: Reply,
     _share: Share,
 }
 
 impl Pending {
-    pub fn new(unit: Unit, reply: oneshot::Sender<AppendResult>, share: Share) -> Self {
+    pub fn new(unit: Unit, reply: Reply, share: Share) -> Self {
         let known = repeats_within(&unit);
         Self { unit, known, doubt: Doubt::None, since: Instant::now(), reply, _share: share }
     }
@@ -135,6 +135,17 @@ impl Pending {
     pub fn new_bytes(&self) -> usize {
         let new = self.unit.messages.iter().zip(&self.known).filter(|(_, known)| **known == Known::New);
         new.map(|(message, _)| message.bytes()).sum()
+    }
+
+    /// What has sealed the messages that the next flush writes.
+    pub fn data_keys(&self) -> impl Iterator<Item = DataKeyId> {
+        let new = self.unit.messages.iter().zip(&self.known).filter(|(_, known)| **known == Known::New);
+        new.filter_map(|(message, _)| message.data_key_id().map(DataKeyId))
+    }
+
+    /// Whether none of the messages that the next flush writes is written as it is.
+    pub fn is_sealed(&self) -> bool {
+        self.data_keys().count() == self.new_messages()
     }
 
     /// The sequence of its first message that is not known by sequence, if it is numbered and there is one.
@@ -228,8 +239,7 @@ impl Pending {
     }
 
     fn answer(self, result: AppendResult) {
-        // The producer may have gone; what is written stays written.
-        let _nobody_waits = self.reply.send(result);
+        self.reply.send(result);
     }
 }
 

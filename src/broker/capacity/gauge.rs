@@ -2,7 +2,7 @@
 //!
 //! Depth is what the newest look has found, plus everything of this broker that may not be in it: what was let in and is not
 //! answered, and what was answered since that look began. What others have written since then is not known; therefore a broker
-//! lets in at most one flush per connection between two looks.
+//! lets in at most one flush per connection between two looks, or one publish that is larger: it goes in whole and alone.
 //! Invariant: what is not known yet is counted, so that an old look refuses sooner, never later.
 
 use std::time::{Duration, Instant};

@@ -125,7 +125,7 @@ pub struct Capacity {
     store: Store,
     metrics: Arc<Metrics>,
     entries: Arc<Entries>,
-    /// What may go in between two looks: one flush per connection.
+    /// What may go in between two looks: one flush per connection. What is larger by itself goes in alone.
     allowance: Load,
 }
 

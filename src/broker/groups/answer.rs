@@ -12,16 +12,17 @@ use laneway_client::wire::{Ack, Acked, BrokerFrame, ErrorFrame, Nack, Progress};
 use rand::Rng as _;
 
 use super::backoff;
-use super::effects::{GiveUp, Settling};
+use super::effects::Settling;
+use super::failing::Failed;
+use super::held::Held;
 use super::lane::{AckError, Failure, Gate};
 use super::pause::pause;
-use super::task::{GroupTask, Held, Look};
+use super::task::{GroupTask, Look};
 use super::verdict::Verdict;
 use crate::broker::appender::{CommitError, Urgency};
 use crate::ids::{Epoch, Offset, PartitionId, SessionId};
 use crate::limits::{COMMITS_PER_THINNING, NACK_REASON_CHARS_MAX};
-use crate::store::lanes::{Charge, Release, Settled, Settlement};
-use crate::store::times::FailedAttempt;
+use crate::store::lanes::{Release, Settled, Settlement};
 
 /// Which lane a client speaks about.
 struct Named {
@@ -59,6 +60,16 @@ impl GroupTask {
         if let Err(error) = held.lane.check_nack(nack.round, offset) {
             return self.refuse(&named, &error);
         }
+        if held.reserves(offset, offset.plus(1)) {
+            return self.refuse(&named, &AckError::UnderWay { offset });
+        }
+        if held.keyed.is_some() && held.lane.gate == Gate::Settling {
+            // What is written down is about other keys: it counts, a little later.
+            if !held.keep_nack(session_id, nack.clone()) {
+                self.refuse(&named, &AckError::Void { round: nack.round, offset });
+            }
+            return;
+        }
         if held.window.evicting && held.window.nack.is_none() {
             held.window.nack = Some((session_id, nack)); // the round goes on: it counts, a little later
             return;
@@ -71,7 +82,8 @@ impl GroupTask {
         if let Some((end, _)) = reason.char_indices().nth(NACK_REASON_CHARS_MAX) {
             reason.truncate(end);
         }
-        let delay = match pause(nack.delay_ms, nack.until.as_deref(), Timestamp::now()) {
+        let now = self.surroundings.lease.clock().at_least(Instant::now()).unwrap_or_else(Timestamp::now);
+        let delay = match pause(nack.delay_ms, nack.until.as_deref(), now) {
             Ok(delay) => delay,
             Err(fault) => return self.tell(&named, ErrorCode::InvalidTime, fault.to_string(), "until"),
         };
@@ -111,9 +123,10 @@ impl GroupTask {
 
     fn refuse(&mut self, named: &Named, error: &AckError) {
         let (code, field) = match error {
-            AckError::StaleRound { .. } => (ErrorCode::StaleRound, "round"),
+            AckError::StaleRound { .. } | AckError::Void { .. } => (ErrorCode::StaleRound, "round"),
             AckError::BeyondSent { .. } => (ErrorCode::BeyondSent, "offset"),
             AckError::Done { .. } => (ErrorCode::Malformed, "offset"),
+            AckError::UnderWay { .. } => (ErrorCode::AlreadyDone, "offset"),
         };
         self.tell(named, code, error.to_string(), field);
     }
@@ -132,9 +145,8 @@ impl GroupTask {
     /// What was to be confirmed of a lane that is lost will not be: nothing of it has happened.
     pub(super) fn tell_lost(&self, held: &Held) {
         let session_id = held.fence.session_id;
-        for (_, id) in &held.confirms {
-            let named =
-                Named { session_id, id: Some(*id), partition: held.number, epoch: held.fence.epoch.0 };
+        for id in held.confirms.iter().map(|(_, id)| *id).chain(held.kept_nacks()) {
+            let named = Named { session_id, id: Some(id), partition: held.number, epoch: held.fence.epoch.0 };
             let detail = "the lane has another holder by now; what was not confirmed may be delivered again";
             self.tell(&named, ErrorCode::LeaseLost, detail.to_owned(), "epoch");
         }
@@ -161,6 +173,10 @@ impl GroupTask {
         if held.committing || held.releasing || held.lane.gate == Gate::Settling {
             return;
         }
+        if self.settle_keys(partition_id, Instant::now()) {
+            return; // it has the commit with it
+        }
+        let Some(held) = self.lanes.get_mut(&partition_id) else { return };
         if let Some(commit) = held.lane.take_commit() {
             held.committing = true;
             held.committing_at = held.lane.position();
@@ -194,6 +210,7 @@ impl GroupTask {
                 let done: Vec<(i64, u64)> = done;
                 done.into_iter().for_each(|(_, id)| self.confirm(partition_id, id));
                 self.commit_if_dirty(partition_id);
+                self.set_timer(partition_id); // for what did not wait for the commit alone
             }
             Err(CommitError::LeaseLost) if held.releasing => {} // the release has committed it
             Err(CommitError::LeaseLost) => self.lost(partition_id, "lease_lost"),
@@ -218,31 +235,36 @@ impl GroupTask {
         let Some(held) = self.lanes.get_mut(&partition_id) else { return };
         let attempts = held.lane.attempts_after_failure(offset);
         let delay = delay.unwrap_or_else(|| backoff::delay(&settings, attempts, rand::rng().random()));
-        held.lane.end_round(offset, Gate::Settling);
-        held.flights.on_failed(offset);
-        held.log = Arc::default();
-        let fence = held.fence;
-        let verdict = Verdict::of(attempts, &settings);
-        let failure = Some(failed_attempt(held, offset, attempts, &reason, verdict));
-        match verdict {
-            Verdict::Retry | Verdict::Block => {
-                let charge = Some(Charge { offset, attempts, reason: reason.clone(), delay });
-                let commit = Some(held.lane.next_commit()); // so that attempts of what is done go with it
-                let settlement = Settlement { charge, commit, failure, ..Settlement::default() };
-                self.effects.settle(
-                    fence,
-                    settlement,
-                    None,
-                    Settling::Charge { id, offset, attempts, reason, delay },
-                );
-            }
-            Verdict::DeadLetter | Verdict::Skip => {
-                let commit = Some(held.lane.commit_without(offset));
-                let give_up = (verdict == Verdict::DeadLetter).then_some(GiveUp { offset, attempts, reason });
-                let settlement = Settlement { commit, failure, ..Settlement::default() };
-                self.effects.settle(fence, settlement, give_up, Settling::GiveUp { id, offset });
-            }
+        let verdict = held.verdict(offset, attempts, &settings);
+        let failed = Failed { offset, attempts, reason: reason.clone(), delay, verdict };
+        let (settlement, give_up) = held.failed(failed);
+        if verdict == Verdict::Park {
+            held.overtake_read([held.parked_offset(offset)]);
         }
+        held.lane.on_failing(offset, Instant::now());
+        held.flights.on_failed(offset);
+        if held.keyed.is_none() {
+            held.log = Arc::default();
+        }
+        let what = match verdict {
+            Verdict::Retry | Verdict::Block => Settling::Charge { id, offset, attempts, reason, delay },
+            Verdict::DeadLetter | Verdict::Skip => Settling::GiveUp { id, offset },
+            Verdict::Park => Settling::Park { id, offset },
+        };
+        let (fence, is_full) = (held.fence, held.is_full_of_parked(verdict, &settings, attempts));
+        self.effects.settle(fence, settlement, give_up.into_iter().collect(), what);
+        if let Some(held) = self.lanes.get(&partition_id).filter(|_| is_full) {
+            self.tell_too_many_parked(held);
+        }
+    }
+
+    /// A message has missed its deadline, while others of its lane are acknowledged: it fails alone, and its key with it.
+    pub(super) fn miss(&mut self, partition_id: PartitionId, offset: Offset) {
+        if self.lanes.get(&partition_id).is_none_or(|held| held.lane.gate == Gate::Settling) {
+            return; // whoever is done with that looks again
+        }
+        self.surroundings.metrics.deadlines_missed.inc();
+        self.fail(partition_id, offset, "ack_deadline".to_owned(), None, None);
     }
 
     /// The consumer of a lane is gone, or has missed its deadline. Only a message that was alone in flight is charged; if
@@ -250,7 +272,7 @@ impl GroupTask {
     pub(super) fn crash(&mut self, partition_id: PartitionId, why: &'static str, avoided: Option<SessionId>) {
         let settings = self.group.settings;
         let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| !held.releasing) else { return };
-        let reached = held.lane.oldest_in_flight().filter(|offset| held.log.written_at(*offset).is_some());
+        let reached = held.lane.oldest_in_flight().filter(|offset| held.written_at(*offset).is_some());
         let suspect_until = match reached {
             None => held.lane.suspect_until(),
             Some(_) => held.lane.suspect_until_now(),
@@ -259,22 +281,16 @@ impl GroupTask {
             Settlement { release: Some(Release { suspect_until, avoided }), ..Settlement::default() };
         self.surroundings.metrics.deadlines_missed.inc_by(u64::from(avoided.is_some()));
         let mut give_up = None;
-        if let Some(offset) = held.lane.alone_in_flight().filter(|_| reached.is_some()) {
+        // What a step under way acknowledges has not failed, whoever is gone meanwhile.
+        let is_at_fault = |offset: &Offset| reached.is_some() && !held.reserves(*offset, offset.plus(1));
+        if let Some(offset) = held.lane.alone_in_flight().filter(is_at_fault) {
             let attempts = held.lane.attempts_after_failure(offset);
             let delay = backoff::delay(&settings, attempts, rand::rng().random());
-            let reason = why.to_owned();
-            let verdict = Verdict::of(attempts, &settings);
-            settlement.failure = Some(failed_attempt(held, offset, attempts, why, verdict));
-            match verdict {
-                Verdict::Retry | Verdict::Block => {
-                    settlement.charge = Some(Charge { offset, attempts, reason, delay });
-                }
-                Verdict::DeadLetter => {
-                    settlement.commit = Some(held.lane.commit_without(offset));
-                    give_up = Some(GiveUp { offset, attempts, reason });
-                }
-                Verdict::Skip => settlement.commit = Some(held.lane.commit_without(offset)),
-            }
+            let verdict = held.verdict(offset, attempts, &settings);
+            let release = settlement.release;
+            let failed = Failed { offset, attempts, reason: why.to_owned(), delay, verdict };
+            (settlement, give_up) = held.failed(failed);
+            settlement.release = release;
         }
         self.release_with(partition_id, why, settlement, give_up);
     }
@@ -299,14 +315,23 @@ impl GroupTask {
             (Settling::Release { why }, Settled::Done) => return self.on_released(partition_id, why),
             (Settling::Charge { id, offset, attempts, reason, delay }, Settled::Done) => {
                 let failure = Failure { attempts, reason, retry_at: now + delay };
-                let gate = match Verdict::of(attempts, &settings) {
-                    Verdict::Block => Gate::Blocked,
-                    Verdict::Retry | Verdict::DeadLetter | Verdict::Skip => Gate::Until(failure.retry_at),
-                };
-                self.surroundings.metrics.retries.inc_by(u64::from(gate != Gate::Blocked));
-                self.surroundings.metrics.lanes_in("blocked").inc_by(i64::from(gate == Gate::Blocked));
-                held.lane.on_charged(offset, failure, gate);
+                let blocks = held.verdict(offset, attempts, &settings) == Verdict::Block;
+                self.surroundings.metrics.retries.inc_by(u64::from(!blocks));
+                let is_keyed = held.keyed.is_some();
+                self.surroundings.metrics.lanes_in("blocked").inc_by(i64::from(blocks && !is_keyed));
+                held.on_charged(offset, failure, blocks);
                 id
+            }
+            (Settling::Park { id, offset }, Settled::Done) => {
+                tracing::warn!(group.name = self.name, partition = held.number, %offset, "message parked with its key");
+                self.surroundings.metrics.on_given_up("park");
+                self.surroundings.metrics.on_parked(1);
+                held.on_parked(offset, now);
+                id
+            }
+            (Settling::Parks(parks), Settled::Done) => {
+                self.on_parks(partition_id, &parks, now);
+                None
             }
             (Settling::GiveUp { id, offset }, Settled::Done) => {
                 tracing::warn!(
@@ -315,9 +340,11 @@ impl GroupTask {
                 );
                 self.surroundings.metrics.on_given_up(settings.on_failure.as_str());
                 held.lane.on_given_up(offset, now);
+                held.drop_copies();
                 id
             }
         };
+        let Some(held) = self.lanes.get_mut(&partition_id) else { return };
         let later = held.release_later.take();
         if let Some(id) = id {
             self.confirm(partition_id, id);
@@ -326,6 +353,7 @@ impl GroupTask {
             let settlement = Settlement { release: Some(release), ..Settlement::default() };
             return self.release_with(partition_id, why, settlement, None);
         }
+        self.take_kept_nacks(partition_id);
         self.commit_if_dirty(partition_id);
         self.release_if_drained(partition_id);
         self.pump_lane(partition_id);
@@ -340,27 +368,9 @@ impl GroupTask {
         for (_, id) in confirms.into_iter().flatten() {
             self.confirm(partition_id, id);
         }
-        self.forget(partition_id, why);
+        if let Some(held) = self.forget(partition_id, why) {
+            self.tell_lost(&held); // what came too late to count
+        }
         self.want(Look::Assign);
-    }
-}
-
-/// What is written down of a failure.
-fn failed_attempt(
-    held: &Held,
-    offset: Offset,
-    attempt: u32,
-    reason: &str,
-    verdict: Verdict,
-) -> FailedAttempt {
-    let outcome = verdict.outcome();
-    let delivered_at = held.lane.times.delivered_at(offset);
-    FailedAttempt {
-        offset,
-        attempt,
-        outcome,
-        reason: reason.to_owned(),
-        delivered_at,
-        failed_at: Instant::now(),
     }
 }

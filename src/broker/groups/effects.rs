@@ -1,6 +1,7 @@
 //! What a group has done beside its loop, and what comes back. Each effect is a task of its own, bounded by what the store
 //! has connections for.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -8,17 +9,22 @@ use tokio::sync::mpsc;
 
 use super::credit::Room;
 use super::evict::First;
+use super::keyed::{self, Parks};
 use super::times::Keeping;
 use super::{Surroundings, assignment};
 use crate::broker::appender::CommitError;
+use crate::broker::keys::unopened;
 use crate::broker::pulling;
 use crate::broker::reader::ReadError;
 use crate::ids::{BrokerId, Epoch, GroupId, Offset, PartitionId, SessionId};
-use crate::limits::{CATCH_UP_BYTES, CATCH_UP_MESSAGES, EFFECT_RETRY_PAUSE, EFFECT_RETRY_PAUSE_MIN};
-use crate::store::groups::{GroupSettings, GroupView};
+use crate::limits::{
+    CATCH_UP_BYTES, CATCH_UP_MESSAGES, EFFECT_RETRY_PAUSE, EFFECT_RETRY_PAUSE_MIN, READ_THROUGH_MAX,
+};
+use crate::store::groups::{GroupSettings, GroupView, Ordering};
 use crate::store::lanes::{DeadLetter, Fence, LaneRow, ResumeAt, Settled, Settlement};
 use crate::store::management::Running;
 use crate::store::messages::{Message, ReadLimit};
+use crate::store::parked::{Copies, Parking};
 use crate::store::windows::Eviction;
 use crate::store::{Error, Store};
 
@@ -72,6 +78,13 @@ pub(super) enum Event {
         eviction: Eviction,
         result: Settled,
     },
+    /// Copies of a parked key that is released.
+    Copies {
+        partition_id: PartitionId,
+        epoch: Epoch,
+        parked_offset: Offset,
+        result: Result<Copies, Error>,
+    },
     /// A member was entered into the tables again.
     Entered {
         session_id: SessionId,
@@ -88,6 +101,8 @@ pub(super) struct Listed {
     pub settings: GroupSettings,
     pub keeping: Keeping,
     pub running: Running,
+    /// Parked keys that are released, by partition and name.
+    pub released: Vec<(PartitionId, Offset)>,
     pub lanes: Vec<LaneRow>,
 }
 
@@ -98,6 +113,10 @@ pub(super) enum Settling {
     Charge { id: Option<u64>, offset: Offset, attempts: u32, reason: String, delay: Duration },
     /// The message is given up.
     GiveUp { id: Option<u64>, offset: Offset },
+    /// The message is copied aside, and its key with it.
+    Park { id: Option<u64>, offset: Offset },
+    /// What has come to parked keys.
+    Parks(Parks),
     /// The lane is free, for this reason.
     Release { why: &'static str },
 }
@@ -106,8 +125,8 @@ impl Settling {
     /// The request that waits for it, if there is one.
     pub fn id(&self) -> Option<u64> {
         match self {
-            Settling::Charge { id, .. } | Settling::GiveUp { id, .. } => *id,
-            Settling::Release { .. } => None,
+            Settling::Charge { id, .. } | Settling::GiveUp { id, .. } | Settling::Park { id, .. } => *id,
+            Settling::Parks(_) | Settling::Release { .. } => None,
         }
     }
 }
@@ -183,16 +202,22 @@ impl Effects {
     }
 
     /// Acquires free lanes for our sessions; `held` are lanes that they hold already, and only have to be read.
-    pub fn acquire(&self, broker_id: BrokerId, free: Vec<LaneRow>, held: Vec<PartitionId>) {
+    pub fn acquire(
+        &self,
+        broker_id: BrokerId,
+        free: Vec<LaneRow>,
+        held: Vec<PartitionId>,
+        ordering: Ordering,
+    ) {
         let (store, group_id) = (self.surroundings.store.clone(), self.group_id);
         self.spawn(async move {
             let acquired = async {
                 let mut lanes = match free.is_empty() {
                     true => Vec::new(),
-                    false => store.lanes_acquire(group_id, broker_id, &free).await?,
+                    false => store.lanes_acquire(group_id, broker_id, &free, ordering).await?,
                 };
                 if !held.is_empty() {
-                    lanes.extend(store.lanes_resume_at(group_id, broker_id, &held).await?);
+                    lanes.extend(store.lanes_resume_at(group_id, broker_id, &held, ordering).await?);
                 }
                 Ok(lanes)
             };
@@ -232,10 +257,10 @@ impl Effects {
     }
 
     /// Settles a lane, for as long as it takes: only its fence can end it.
-    pub fn settle(&self, fence: Fence, settlement: Settlement, give_up: Option<GiveUp>, what: Settling) {
+    pub fn settle(&self, fence: Fence, settlement: Settlement, give_up: Vec<GiveUp>, what: Settling) {
         let surroundings = self.surroundings.clone();
         self.spawn(async move {
-            let result = settle(&surroundings, &fence, settlement, give_up).await;
+            let result = settle(&surroundings, &fence, settlement, &give_up).await;
             Event::Settled { partition_id: fence.partition_id, epoch: fence.epoch, what, result }
         });
     }
@@ -292,7 +317,10 @@ async fn listed(
 ) -> Result<Option<Listed>, Error> {
     let Some(lanes) = lanes? else { return Ok(None) };
     let found = store.groups_settings(group_id).await?;
+    let is_by_key = found.is_some_and(|now| now.settings.ordering == Ordering::Key);
+    let released = if is_by_key { store.parked_keys_released(group_id).await? } else { Vec::new() };
     Ok(found.map(|now| Listed {
+        released,
         settings: now.settings,
         keeping: Keeping::of(now.delivery_times),
         running: now.running,
@@ -300,28 +328,44 @@ async fn listed(
     }))
 }
 
-/// A message that the group gives up, to be read before it is written down.
+/// A message that the group gives up or parks, to be read before it is written down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GiveUp {
     pub offset: Offset,
     pub attempts: u32,
     pub reason: String,
+    /// If it is at hand already.
+    pub message: Option<Message>,
+    pub how: How,
+}
+
+/// What becomes of a message that is written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum How {
+    DeadLetter,
+    /// It is copied aside and parks its key, under this name.
+    Park {
+        parked_offset: Offset,
+        key: Option<bytes::Bytes>,
+    },
+    /// It is copied aside behind others of a key of this name.
+    Behind {
+        parked_offset: Offset,
+    },
 }
 
 pub(super) async fn settle(
     surroundings: &Surroundings,
     fence: &Fence,
     mut settlement: Settlement,
-    give_up: Option<GiveUp>,
+    give_up: &[GiveUp],
 ) -> Settled {
     let _turn = surroundings.settling.acquire().await;
     let started = Instant::now();
     let mut pauses = Pauses::default();
     loop {
         let done = async {
-            if let Some(give_up) = &give_up {
-                settlement.dead_letter = read_dead_letter(surroundings, fence, give_up).await?;
-            }
+            add_messages(surroundings, fence, &mut settlement, give_up).await?;
             surroundings.store.lane_settle(fence, &settlement).await
         };
         match done.await {
@@ -334,20 +378,78 @@ pub(super) async fn settle(
     }
 }
 
-/// `None`: retention was faster, and there is nothing left to keep.
-async fn read_dead_letter(
+/// Reads what is to be written down of messages, and adds it.
+async fn add_messages(
     surroundings: &Surroundings,
     fence: &Fence,
-    give_up: &GiveUp,
-) -> Result<Option<DeadLetter>, Error> {
-    let limit = ReadLimit { messages: 1, bytes: 1 };
-    let GiveUp { offset, attempts, reason } = give_up.clone();
-    match surroundings.reader.read(fence.partition_id, offset, limit).await {
-        Ok(messages) => Ok(messages
-            .into_iter()
-            .find(|message| message.offset == offset)
-            .map(|message| DeadLetter { message, attempts, reason })),
-        Err(ReadError::Store(error)) => Err(error),
-        Err(ReadError::OutOfRange { .. } | ReadError::UnknownPartition) => Ok(None),
+    settlement: &mut Settlement,
+    give_up: &[GiveUp],
+) -> Result<(), Error> {
+    let mut parking = settlement.parking.take().unwrap_or_default();
+    parking.messages.clear(); // of a try before this one
+    let missing = give_up.iter().filter(|one| one.message.is_none()).map(|one| one.offset);
+    let mut found = read_messages(surroundings, fence, missing).await?;
+    for one in give_up {
+        let message = one.message.clone().or_else(|| found.remove(&one.offset));
+        let GiveUp { attempts, reason, .. } = one.clone();
+        if one.how == How::DeadLetter {
+            settlement.dead_letter = message.map(|message| DeadLetter { message, attempts, reason });
+            continue;
+        }
+        let (key, message) = keyed::parked(one, message);
+        parking.key = key.or(parking.key);
+        parking.messages.extend(message);
     }
+    settlement.parking = (*parking != Parking::default()).then_some(parking);
+    Ok(())
+}
+
+/// Messages by their offsets, which rise. One that is missing: retention was faster, and there is nothing left to keep.
+/// Those that lie close together are read together: the lane waits for it.
+async fn read_messages(
+    surroundings: &Surroundings,
+    fence: &Fence,
+    offsets: impl Iterator<Item = Offset>,
+) -> Result<BTreeMap<Offset, Message>, Error> {
+    let mut wanted: VecDeque<Offset> = offsets.collect();
+    let mut found = BTreeMap::new();
+    while let Some(from) = wanted.pop_front() {
+        let read = |messages: u32| {
+            let limit = ReadLimit { messages, bytes: CATCH_UP_BYTES };
+            surroundings.reader.read(fence.partition_id, from, limit)
+        };
+        let mut result = read(run(from, &wanted)).await;
+        if matches!(&result, Err(ReadError::Store(error)) if unopened(error).is_some()) {
+            result = read(1).await; // what lies between may be what does not open
+        }
+        // What is read was looked at, and so was the first, whatever became of it.
+        let end = match result {
+            Ok(messages) => {
+                let end = messages.last().map(|last| last.offset.plus(1));
+                let is_wanted = |message: &Message| {
+                    message.offset == from || wanted.binary_search(&message.offset).is_ok()
+                };
+                let kept = messages.into_iter().filter(is_wanted);
+                found.extend(kept.map(|message| (message.offset, message)));
+                end
+            }
+            Err(ReadError::Store(error)) => return Err(error),
+            Err(ReadError::OutOfRange { start }) => Some(start),
+            Err(ReadError::UnknownPartition) => return Ok(found),
+        };
+        wanted.drain(..wanted.partition_point(|offset| end.is_some_and(|end| *offset < end)));
+    }
+    Ok(found)
+}
+
+/// How many messages to read from one that is wanted, so that those wanted next come with it, as far as they lie close.
+fn run(from: Offset, next: &VecDeque<Offset>) -> u32 {
+    let mut last = from;
+    for offset in next {
+        if offset.0 - last.0 > READ_THROUGH_MAX || offset.0 - from.0 >= i64::from(CATCH_UP_MESSAGES) {
+            break;
+        }
+        last = *offset;
+    }
+    (last.0 - from.0 + 1) as u32
 }

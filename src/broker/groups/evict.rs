@@ -10,8 +10,9 @@ use jiff::Timestamp;
 
 use super::Surroundings;
 use super::effects::{Effects, Event, settle};
+use super::held::Held;
 use super::lane::Gate;
-use super::task::{GroupTask, Held, Look};
+use super::task::{GroupTask, Look};
 use super::windows::{self, Due};
 use crate::broker::clock::until_passed;
 use crate::broker::reader::{ReadError, Reader};
@@ -112,7 +113,7 @@ impl Held {
     fn undone(&self, eviction: &Eviction) -> Eviction {
         let parts = eviction.ranges.iter().flat_map(|range| {
             let parts = self.lane.undone(range.first, range.end);
-            parts.map(|(first, end)| Evicted { first, end, why: range.why })
+            parts.into_iter().map(|(first, end)| Evicted { first, end, why: range.why })
         });
         let ranges: Vec<Evicted> = parts.take(EVICTED_RANGES_MAX).collect();
         eviction.narrowed(ranges, |offset| self.lane.attempts_after_failure(offset) - 1)
@@ -155,7 +156,7 @@ impl Effects {
         let surroundings = self.surroundings.clone();
         self.spawn(async move {
             let Fence { partition_id, epoch, .. } = fence;
-            let result = settle(&surroundings, &fence, settlement, None).await;
+            let result = settle(&surroundings, &fence, settlement, &[]).await;
             Event::Evicted { partition_id, epoch, eviction, result }
         });
     }
@@ -294,6 +295,10 @@ impl GroupTask {
         }
         if let Some((session_id, nack)) = nack {
             self.on_nack(session_id, nack);
+        }
+        let waits = self.lanes.get(&partition_id).is_some_and(|held| held.release_later.is_some());
+        if !waits {
+            self.take_kept_nacks(partition_id);
         }
         let open = self.lanes.get_mut(&partition_id).filter(|held| held.lane.gate != Gate::Settling);
         if let Some((why, release)) = open.and_then(|held| held.release_later.take()) {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use super::task::Held;
+use super::held::Held;
 use crate::broker::slab::Piece;
 use crate::ids::{Offset, PartitionId, TraceId};
 use crate::telemetry::spans::{self, Span, SpanId, SpanKind, Spans, new_span, publish_span};

@@ -4,14 +4,21 @@
 //! done. What was sent and is not done is in flight.
 //! Invariant: within a round offsets are sent rising, without gaps apart from those that are done.
 
+pub mod by_key;
+mod commits;
+mod failures;
+pub mod keys;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
+
+use keys::Keys;
 
 use super::ranges::Ranges;
 use super::times::Times;
 use crate::ids::Offset;
 use crate::limits::{LANE_GAPS_MAX, LANE_IN_FLIGHT_MAX, LANE_ROUNDS_REMEMBERED};
-use crate::store::lanes::{Commit, ResumeAt};
+use crate::store::lanes::ResumeAt;
 
 /// A message that has failed and is not done.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -43,9 +50,15 @@ pub enum AckError {
     /// It was never sent.
     #[error("offsets from {sent} on have not been sent")]
     BeyondSent { sent: Offset },
+    /// Order is kept by key, and what was sent in that round does not count any more.
+    #[error("offset {offset} is not in flight under round {round}: it comes again, or its key is parked")]
+    Void { round: u32, offset: Offset },
     /// It is done already.
     #[error("offset {offset} is done already")]
     Done { offset: Offset },
+    /// It is about to be done.
+    #[error("a step that acknowledges offset {offset} is under way")]
+    UnderWay { offset: Offset },
 }
 
 /// How much may be sent now.
@@ -76,6 +89,8 @@ pub struct Lane {
     commits: i64,
     dirty: bool,
     pub times: Times,
+    /// Present if order is kept by key. Boxed: most lanes have none.
+    keys: Option<Box<Keys>>,
 }
 
 impl Lane {
@@ -105,7 +120,13 @@ impl Lane {
             commits: 0,
             dirty: committed > at.committed,
             times: Times::default(),
+            keys: None,
         }
+    }
+
+    /// Keeps order by key from now on; nothing was sent yet.
+    pub fn order_by_key(&mut self, keys: Keys) {
+        self.keys = Some(Box::new(keys));
     }
 
     #[cfg(test)]
@@ -122,7 +143,6 @@ impl Lane {
         &self.acked
     }
 
-    #[cfg(test)]
     pub fn cursor(&self) -> Offset {
         self.cursor
     }
@@ -134,6 +154,9 @@ impl Lane {
 
     /// Messages that were sent in this round and are not done.
     pub fn in_flight(&self) -> i64 {
+        if let Some(keys) = &self.keys {
+            return keys.flying() as i64;
+        }
         (self.cursor.0 - self.committed.0) - self.acked.count_below(self.cursor)
     }
 
@@ -144,12 +167,15 @@ impl Lane {
 
     /// The oldest message in flight.
     pub fn oldest_in_flight(&self) -> Option<Offset> {
-        (self.in_flight() > 0).then_some(self.committed)
+        match &self.keys {
+            Some(keys) => keys.first_flying(),
+            None => (self.in_flight() > 0).then_some(self.committed),
+        }
     }
 
     /// The only message in flight, if it is alone.
     pub fn alone_in_flight(&self) -> Option<Offset> {
-        (self.in_flight() == 1).then_some(self.committed)
+        self.oldest_in_flight().filter(|_| self.in_flight() == 1)
     }
 
     /// Below this, one message at a time.
@@ -182,6 +208,9 @@ impl Lane {
     /// What may be sent now; `None`: nothing, until something happens or [`Lane::next_moment`] comes.
     pub fn sendable(&mut self, now: Instant) -> Option<Sendable> {
         self.open_gate(now);
+        if self.keys.is_some() {
+            return self.sendable_by_key(now);
+        }
         let in_flight = self.in_flight();
         // With gaps and nothing in flight, the message that all the others wait for still has to be sent.
         let gaps = self.has_too_many_gaps();
@@ -229,6 +258,9 @@ impl Lane {
         ranges: &[(Offset, Offset)],
         now: Instant,
     ) -> Result<(), AckError> {
+        if self.keys.is_some() {
+            return self.on_ack_by_key(round, next, ranges, now);
+        }
         let bound = self.void_bound(round);
         let furthest = ranges.iter().map(|range| range.1).chain(next).max().unwrap_or(Offset::ZERO);
         let sent = self.sent_in(round);
@@ -264,6 +296,9 @@ impl Lane {
         next: Option<Offset>,
         ranges: &[(Offset, Offset)],
     ) -> Result<Vec<(Offset, Offset)>, AckError> {
+        if self.keys.is_some() {
+            return self.check_step_by_key(round, next, ranges);
+        }
         let furthest = ranges.iter().map(|range| range.1).chain(next).max().unwrap_or(Offset::ZERO);
         let sent = self.sent_in(round);
         if furthest > sent {
@@ -292,6 +327,9 @@ impl Lane {
 
     /// A step has acknowledged these, durably, and told when; what round they were sent in does not matter any more.
     pub fn on_step(&mut self, ranges: &[(Offset, Offset)], now: Instant) {
+        if self.keys.is_some() {
+            return self.on_step_by_key(ranges, now);
+        }
         for (from, to) in ranges {
             self.acked.insert((*from).max(self.committed), *to);
         }
@@ -308,8 +346,8 @@ impl Lane {
         self.failed.retain(|offset, _| !acked.contains(*offset));
         self.times.on_committed_offset(self.committed);
         self.dirty = true;
-        if self.committed != before {
-            self.oldest_since = now;
+        if self.committed != before && self.keys.is_none() {
+            self.oldest_since = now; // by key it is not the first of the lane that is the oldest in flight
         }
     }
 
@@ -333,6 +371,9 @@ impl Lane {
 
     /// Whether a nack of an offset counts.
     pub fn check_nack(&self, round: u32, offset: Offset) -> Result<(), AckError> {
+        if self.keys.is_some() {
+            return self.check_nack_by_key(round, offset);
+        }
         if let Some(below) = self.void_bound(round).filter(|below| offset >= *below) {
             return Err(AckError::StaleRound { round, below });
         }
@@ -346,14 +387,15 @@ impl Lane {
         Ok(())
     }
 
-    /// How often a message has failed, if it fails now too.
-    pub fn attempts_after_failure(&self, offset: Offset) -> u32 {
-        self.failed.get(&offset).map_or(0, |failure| failure.attempts).saturating_add(1)
-    }
-
     /// The session came back: everything is sent again in the next round, and what it has done meanwhile still counts.
     pub fn restart(&mut self) {
-        self.end_round(self.sent, self.gate);
+        match &mut self.keys {
+            Some(keys) => {
+                keys.restart();
+                self.round += 1;
+            }
+            None => self.end_round(self.sent, self.gate),
+        }
     }
 
     /// Ends the round: what is in flight from `void_from` on is void, and delivery goes on at the first message that is
@@ -368,44 +410,26 @@ impl Lane {
         self.gate = gate;
     }
 
-    /// A failure was written down: the message is tried again when the gate opens.
-    pub fn on_charged(&mut self, offset: Offset, failure: Failure, gate: Gate) {
-        self.gate = gate;
-        self.failed.insert(offset, failure);
-    }
-
-    /// A message was given up: it is done.
-    pub fn on_given_up(&mut self, offset: Offset, now: Instant) {
-        self.failed.remove(&offset);
-        self.acked.insert(offset, offset.plus(1));
-        self.committed = self.acked.settle(self.committed);
-        self.cursor = self.cursor.max(self.committed);
-        self.times.on_committed_offset(self.committed);
-        self.oldest_since = now;
-        self.dirty = true;
-        self.gate = Gate::Open;
-    }
-
-    /// These have expired, and that is written down: they are done.
-    pub fn on_evicted(&mut self, ranges: impl IntoIterator<Item = (Offset, Offset)>, now: Instant) {
-        ranges.into_iter().for_each(|(from, to)| self.acked.insert(from.max(self.committed), to));
-        self.settle(now);
-        self.gate = Gate::Open;
-    }
-
     /// The first message that is to be sent next.
     pub fn next_offset(&self) -> Offset {
-        self.acked.after(self.cursor)
+        let ready = self.keys.as_ref().and_then(|keys| keys.first_ready());
+        ready.unwrap_or_else(|| self.acked.after(self.cursor))
     }
 
-    /// What of `[from, to)` is not done.
-    pub fn undone(&self, from: Offset, to: Offset) -> impl Iterator<Item = (Offset, Offset)> {
-        self.acked.gaps(from.max(self.committed), to)
+    /// What of `[from, to)` is neither done nor in flight.
+    pub fn undone(&self, from: Offset, to: Offset) -> Vec<(Offset, Offset)> {
+        let mut done = self.acked.clone();
+        for (offset, _) in self.keys.iter().flat_map(|keys| keys.entries_in(from, to)) {
+            if self.keys.as_ref().is_some_and(|keys| keys.is_flying(offset) || keys.is_behind(offset)) {
+                done.insert(offset, offset.plus(1));
+            }
+        }
+        done.gaps(from.max(self.committed), to).collect()
     }
 
-    /// The failures among messages that are about to be sent.
-    pub fn attempts_between(&self, from: Offset, to: Offset) -> Vec<(i64, u32)> {
-        self.failed.range(from..to).map(|(offset, failure)| (offset.0, failure.attempts)).collect()
+    /// Since when the oldest message in flight has been the oldest, or has been worked on.
+    pub fn oldest_since(&self) -> Instant {
+        self.oldest_since
     }
 
     /// The client is still at work on the oldest message.
@@ -418,58 +442,11 @@ impl Lane {
         self.oldest_since.max(written_at) + ack_deadline
     }
 
-    /// What is to be committed, if anything is new.
-    pub fn take_commit(&mut self) -> Option<Commit> {
-        std::mem::take(&mut self.dirty).then(|| {
-            let times = self.times.take_under_way(self.next_number());
-            Commit { times, ..self.next_commit() }
-        })
-    }
-
-    /// The state as a commit, numbered after all before it.
-    pub fn next_commit(&mut self) -> Commit {
-        self.commits += 1;
-        let (number, times) = (self.commits, self.times.take());
-        Commit { number, committed: self.committed, acked: self.acked.to_multirange(), times }
-    }
-
-    /// As [`Lane::next_commit`], as if one more message were done.
-    pub fn commit_without(&mut self, offset: Offset) -> Commit {
-        self.commit_without_ranges([(offset, offset.plus(1))])
-    }
-
-    /// As [`Lane::next_commit`], as if these were done, too.
-    pub fn commit_without_ranges(&mut self, ranges: impl IntoIterator<Item = (Offset, Offset)>) -> Commit {
-        let mut acked = self.acked.clone();
-        ranges.into_iter().for_each(|(from, to)| acked.insert(from, to));
-        let committed = acked.settle(self.committed);
-        self.commits += 1;
-        let (number, times) = (self.commits, self.times.take());
-        Commit { number, committed, acked: acked.to_multirange(), times }
-    }
-
-    /// Numbers of commits as the model counts them, where only their order matters.
-    #[cfg(test)]
-    pub fn renumber(&mut self, number: impl FnOnce(i64) -> i64) {
-        self.commits = number(self.commits);
-    }
-
-    /// The number that the next commit will have.
-    pub fn next_number(&self) -> i64 {
-        self.commits + 1
-    }
-
-    /// Something must still be committed, although it was taken.
-    pub fn mark_dirty(&mut self) {
-        self.dirty = true;
-    }
-
-    pub fn is_dirty(&self) -> bool {
-        self.dirty
-    }
-
     /// When something has to be looked at without anything happening.
     pub fn next_moment(&self) -> Option<Instant> {
+        if let Some(keys) = &self.keys {
+            return keys.next_moment();
+        }
         match self.gate {
             Gate::Until(moment) => Some(moment),
             Gate::Open | Gate::Settling | Gate::Blocked => None,
@@ -480,3 +457,11 @@ impl Lane {
 #[cfg(test)]
 #[path = "lane_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "lane/by_key_tests.rs"]
+mod by_key_tests;
+
+#[cfg(test)]
+#[path = "lane/key_tests.rs"]
+mod key_tests;

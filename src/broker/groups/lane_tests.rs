@@ -9,6 +9,7 @@ use crate::ids::{Epoch, PartitionId};
 
 fn lane(committed: i64, suspect_until: i64) -> Lane {
     let at = ResumeAt {
+        parked: Vec::new(),
         partition_id: PartitionId(1),
         epoch: Epoch(3),
         session_id: None,
@@ -184,7 +185,7 @@ fn what_has_expired_is_done_and_the_commit_that_moves_past_it_says_so_before() {
     assert_eq!(lane.sendable(Instant::now()), None);
     lane.on_evicted(expired, Instant::now());
     assert_eq!((lane.in_flight(), lane.next_offset()), (2, Offset(5)));
-    assert_eq!(lane.undone(Offset(1), Offset(9)).collect::<Vec<_>>().len(), 3);
+    assert_eq!(lane.undone(Offset(1), Offset(9)).len(), 3);
     assert_eq!(send(&mut lane, 4), [5, 6, 8, 9]);
     ack(&mut lane, 1, &[0, 1]).unwrap();
     assert_eq!(lane.committed(), Offset(5));

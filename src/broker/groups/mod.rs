@@ -6,9 +6,14 @@
 //! | `task` | one group on this broker: its members and lanes, the loop |
 //! | `reconcile` | table state against memory: who gets, drains and loses lanes |
 //! | `deliver` | feeding lanes from the hot tail or the segments, within credit |
+//! | `purse` | the credit of a subscription, and whose turn it is |
 //! | `answer` | acks, nacks, progress, credit, and what follows from failures |
+//! | `failing` | what follows from a failure, as a settlement |
 //! | `stepping` | what steps of pipelines reserve and acknowledge |
+//! | `keyed` | lanes whose order is kept by key, and their parked keys |
+//! | `copies` | reading what is released of parked keys |
 //! | `evict` | windows of lanes, and what has expired |
+//! | `selected` | members that came by a selection of topics |
 //! | `effects` | what is done beside the loop, in the database |
 //! | `pausing` | what an operator has paused; what is in flight |
 //! | `flights` | spans of deliveries and acks, if anybody wants them |
@@ -21,18 +26,25 @@
 mod answer;
 pub(super) mod assignment;
 pub(super) mod backoff;
+mod copies;
 mod credit;
 mod deliver;
 mod effects;
 pub(super) mod evict;
+mod failing;
 mod flights;
+mod held;
+mod keyed;
 pub mod lane;
 #[cfg(test)]
 mod model;
 mod pause;
 mod pausing;
+mod places;
+mod purse;
 pub(super) mod ranges;
 mod reconcile;
+mod selected;
 pub mod settings;
 pub(super) mod start;
 mod stepping;
@@ -46,12 +58,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use laneway_client::wire::{
-    self, Ack, BatchOptions, BrokerFrame, CreditGrant, Nack, Progress, ResumedLane, Start, WantedSettings,
+    Ack, BatchOptions, CreditGrant, Nack, Progress, ResumedLane, Start, WantedSettings,
 };
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use credit::{Credit, InvalidCredit};
+pub use purse::{Purse, Reach};
+pub use selected::Selected;
 use settings::{InvalidSetting, Mismatch};
 pub use start::{Terms, batch_limits};
 pub use stepping::{Refused as StepRefused, Reserved, Unreserved};
@@ -65,7 +79,7 @@ use super::outbox::Outbox;
 use super::reader::{ReadError, Reader};
 use super::topics::{TopicError, Topics};
 use crate::ids::{GroupId, Offset, PartitionId, SessionId, StepId};
-use crate::limits::{CATCH_UP_READS_MAX, GROUP_REQUESTS_MAX, SETTLEMENTS_MAX};
+use crate::limits::{CATCH_UP_READS_MAX, GROUP_REQUESTS_MAX, LEASE_PATIENCE, SETTLEMENTS_MAX};
 use crate::store::groups::{Group, GroupSettings};
 use crate::store::lanes::Fence;
 use crate::store::listen::Hints;
@@ -119,6 +133,8 @@ pub struct Subscription {
     pub number: u32,
     pub group: String,
     pub topic: String,
+    /// Present if the topic was selected.
+    pub selected: Option<Box<Selected>>,
     pub start: Option<Start>,
     pub credit: CreditGrant,
     pub batch: BatchOptions,
@@ -341,7 +357,10 @@ impl Groups {
         let name = laneway_client::TopicName::new(subscription.topic.clone()).map_err(TopicError::from)?;
         let topic = self.surroundings.topics.find(&name).await?;
         let batch = start::batch_limits(&subscription.batch)?;
-        let credit = Credit::new(subscription.credit.messages, subscription.credit.bytes)?;
+        let purse = match &subscription.selected {
+            Some(selected) => selected.purse.clone(),
+            None => Purse::new(subscription.credit, Reach::Topic)?,
+        };
         let (wanted, start) = (&subscription.settings, subscription.start.as_ref());
         let group = self.find_or_make(&topic, &subscription.group, wanted, start).await?;
         let terms = start::terms(&subscription);
@@ -360,20 +379,23 @@ impl Groups {
             }
         }
         let partitions = topic.partitions.len() as u32;
-        let member = task::Member::new(&subscription, credit, batch, terms, broker_id);
-        if let Some(id) = subscription.id {
-            let (group_name, topic) = (subscription.group.clone(), topic.name.clone());
-            subscription.outbox.push(BrokerFrame::Subscribed(Box::new(wire::Subscribed {
-                id,
-                subscription: subscription.number,
-                group: group_name,
-                topic,
-                partitions,
-                settings: settings::described(&group.settings),
-            })));
-        }
+        let member = task::Member::new(&subscription, purse, batch, terms, broker_id);
+        selected::announce(&subscription, &topic, &group);
         let handle = self.join(&subscription.group, &topic, &group, member).await;
         Ok(Subscribed { group: handle, partitions, settings: group.settings })
+    }
+
+    /// As [`Groups::find_or_make`], by the name of the topic.
+    pub(super) async fn make(
+        &self,
+        topic: &str,
+        name: &str,
+        wanted: &WantedSettings,
+        start: Option<&Start>,
+    ) -> Result<Group, SubscribeError> {
+        let topic = laneway_client::TopicName::new(topic.to_owned()).map_err(TopicError::from)?;
+        let topic = self.surroundings.topics.find(&topic).await?;
+        self.find_or_make(&topic, name, wanted, start).await
     }
 
     /// A group as it is, or as its first consumer wants it.
@@ -384,13 +406,17 @@ impl Groups {
         wanted: &WantedSettings,
         start: Option<&Start>,
     ) -> Result<Group, SubscribeError> {
-        let store = &self.surroundings.store;
+        let (store, earliest) = (&self.surroundings.store, Start::Earliest);
         for _ in 0..2 {
             if let Some(group) = store.groups_find(topic.topic_id, name).await? {
                 settings::agree(&group.settings, wanted)?;
                 return Ok(group);
             }
             let settings = settings::checked(wanted)?;
+            let start = match start {
+                Some(_) if selected::is_awaited(store, topic, name).await? => Some(&earliest),
+                start => start,
+            };
             let first = start::first_offsets(&self.surroundings.reader, topic, start).await?;
             let made = store.groups_create(topic.topic_id, name, &settings, &first).await?;
             if let Some(group_id) = made {
@@ -455,5 +481,3 @@ impl Groups {
 
 /// Before a member is handed in again to a group that has too much to do.
 const INBOX_FULL_PAUSE: Duration = Duration::from_millis(5);
-/// How long a subscribe waits for a broker that is registering.
-const LEASE_PATIENCE: Duration = Duration::from_secs(5);

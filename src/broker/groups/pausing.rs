@@ -38,7 +38,7 @@ impl GroupTask {
 
     /// How many messages each lane has in flight.
     pub(super) fn on_count(&self, reply: oneshot::Sender<HashMap<PartitionId, u64>>) {
-        let count = |(partition_id, held): (&PartitionId, &super::task::Held)| {
+        let count = |(partition_id, held): (&PartitionId, &super::held::Held)| {
             (*partition_id, held.lane.in_flight() as u64)
         };
         let _nobody_waits = reply.send(self.lanes.iter().map(count).collect());

@@ -85,6 +85,11 @@ impl Ranges {
         })
     }
 
+    /// Where the last range ends.
+    pub fn end(&self) -> Offset {
+        Offset(self.0.last().map_or(i64::MIN, |range| range.1))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -14,16 +14,18 @@ use laneway_client::wire::{
 use tokio::sync::oneshot;
 
 use super::effects::{GiveUp, Listed, Pauses, Settling};
+use super::held::Held;
+use super::keyed;
 use super::lane::{Gate, Lane};
 use super::ranges::Ranges;
-use super::task::{GroupTask, Held, Look, Member};
+use super::task::{GroupTask, Look, Member};
 use super::times::Keeping;
-use super::{Credit, Leaving};
+use super::{Leaving, Reach, selected};
 use crate::broker::metrics::Reason;
 use crate::broker::outbox::Outbox;
 use crate::ids::{BrokerId, Offset, PartitionId, SessionId};
 use crate::store::Error;
-use crate::store::groups::GroupSettings;
+use crate::store::groups::{GroupSettings, Ordering};
 use crate::store::lanes::{Fence, LaneRow, PopState, Release, ResumeAt, Settlement};
 use crate::store::management::Running;
 
@@ -85,10 +87,11 @@ impl GroupTask {
     ) {
         let Some(member) = self.members.get_mut(&session_id) else { return };
         member.outbox = Some(outbox);
-        member.refund = Arc::default();
-        let first = member.first_credit;
-        member.credit = Credit::new(first.messages, first.bytes).unwrap_or(member.credit);
+        if member.purse.reach() == Reach::Topic {
+            member.purse.reset(member.first_credit);
+        }
         let (subscription, lanes) = (member.subscription, member.lanes.clone());
+        let selection = member.selected.as_ref().map(|selected| selected.selection);
         let mut resumed = Vec::new();
         for partition_id in &lanes {
             if let Some(held) = self.lanes.get_mut(partition_id).filter(|held| !held.releasing) {
@@ -100,6 +103,7 @@ impl GroupTask {
         let resumed =
             resumed.into_iter().map(|(partition, epoch, round, (committed_offset, acked))| ResumedLane {
                 subscription,
+                selection,
                 group: self.name.clone(),
                 topic: self.topic.name.clone(),
                 partition,
@@ -187,6 +191,7 @@ impl GroupTask {
                 self.on_settings(listed.settings);
                 self.on_keeping(listed.keeping);
                 self.on_running(listed.running);
+                self.on_released_keys(&listed.released);
                 listed.lanes
             }
             Ok(Some(_) | None) => return self.on_gone(),
@@ -230,7 +235,7 @@ impl GroupTask {
         }
         if !free.is_empty() || !ours.is_empty() {
             self.looking = true;
-            self.effects.acquire(broker_id, free, ours);
+            self.effects.acquire(broker_id, free, ours, self.group.settings.ordering);
         }
     }
 
@@ -255,6 +260,9 @@ impl GroupTask {
                 held.lane.gate = Gate::Open;
                 self.surroundings.metrics.lanes_in("blocked").dec();
             }
+            if let Some(keys) = self.lanes.get_mut(&partition_id).and_then(|held| held.lane.keys_mut()) {
+                keys.unblock();
+            }
             self.set_timer(partition_id);
             self.pump_lane(partition_id);
         }
@@ -271,12 +279,10 @@ impl GroupTask {
         let lanes: Vec<PartitionId> = self.lanes.keys().copied().collect();
         lanes.into_iter().for_each(|partition_id| self.lost(partition_id, "group_deleted"));
         for (_, member) in self.members.drain() {
-            if let Some(outbox) = &member.outbox {
-                let detail = format!("group {} of topic {} was deleted", self.name, self.topic.name);
-                let mut frame = ErrorFrame::new(ErrorCode::UnknownGroup, detail);
-                frame.subscription = Some(member.subscription);
-                outbox.push(BrokerFrame::Error(Box::new(frame)));
-            }
+            let detail = format!("group {} of topic {} was deleted", self.name, self.topic.name);
+            let mut frame = ErrorFrame::new(ErrorCode::UnknownGroup, detail);
+            frame.subscription = Some(member.subscription);
+            selected::tell_gone(&member, self.topic.topic_id, frame);
         }
     }
 
@@ -330,11 +336,14 @@ impl GroupTask {
             // It left while the lane was acquired for it.
             let release = Some(Release { suspect_until: at.suspect_until, avoided: None });
             let settlement = Settlement { release, ..Settlement::default() };
-            return self.effects.settle(fence, settlement, None, Settling::Release { why: "left" });
+            return self.effects.settle(fence, settlement, Vec::new(), Settling::Release { why: "left" });
         };
         let Some(number) = number_of(&self.numbers, at.partition_id) else { return };
         let mut lane = Lane::new(at, Instant::now());
         lane.times.keep(self.keeping);
+        if self.group.settings.ordering == Ordering::Key {
+            lane.order_by_key(keyed::keys_of(at));
+        }
         let reset = (at.committed < at.start_offset).then(|| LaneReset {
             from: at.committed.0,
             to: at.start_offset.0,
@@ -425,8 +434,10 @@ impl GroupTask {
             return;
         }
         held.releasing = true;
+        held.add_done_copies(&mut settlement);
         settlement.commit.get_or_insert_with(|| held.lane.next_commit());
         settlement.under_way = held.lane.times.under_way();
+        let give_up = give_up.into_iter().collect();
         self.effects.settle(held.fence, settlement, give_up, Settling::Release { why });
     }
 

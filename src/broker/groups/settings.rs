@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use laneway_client::wire::{self, OnExpiry, OnFailure, WantedSettings};
+use laneway_client::wire::{self, GroupOrdering, OnExpiry, OnFailure, WantedSettings};
 
 use crate::limits::{
     ACK_DEADLINE_MAX, ACK_DEADLINE_MIN, AGE_MAX, ATTEMPTS_MAX, BACKOFF_FACTOR_MAX, BACKOFF_MAX,
     WINDOW_MAX_FACTOR, WINDOW_MIN,
 };
-use crate::store::groups::{FailurePolicy, GroupCapacity, GroupSettings};
+use crate::store::groups::{FailurePolicy, GroupCapacity, GroupSettings, Ordering};
 use crate::store::windows::{ExpiryPolicy, Windows};
 
 /// A setting outside its range.
@@ -39,6 +39,7 @@ pub fn defaults() -> GroupSettings {
         on_failure: FailurePolicy::DeadLetter,
         capacity: GroupCapacity::Counted,
         windows: Windows::default(),
+        ordering: Ordering::Partition,
     }
 }
 
@@ -60,12 +61,12 @@ pub fn checked(request: &WantedSettings) -> Result<GroupSettings, InvalidSetting
         let rule = format!("between 1 and {BACKOFF_FACTOR_MAX}");
         return Err(InvalidSetting { field: "backoff_factor", rule });
     }
-    let on_failure = match request.on_failure {
-        None => defaults.on_failure,
-        Some(OnFailure::DeadLetter) => FailurePolicy::DeadLetter,
-        Some(OnFailure::Block) => FailurePolicy::Block,
-        Some(OnFailure::Skip) => FailurePolicy::Skip,
-    };
+    let on_failure = request.on_failure.map_or(defaults.on_failure, failure_policy);
+    let ordering = request.ordering.map_or(defaults.ordering, ordering);
+    if on_failure == FailurePolicy::Park && ordering != Ordering::Key {
+        let rule = "dead_letter, block or skip unless ordering is key: only keys can be parked".to_owned();
+        return Err(InvalidSetting { field: "on_failure", rule });
+    }
     let zero = Duration::ZERO;
     Ok(GroupSettings {
         ack_deadline: ms(
@@ -88,7 +89,26 @@ pub fn checked(request: &WantedSettings) -> Result<GroupSettings, InvalidSetting
         on_failure,
         capacity: request.capacity.map_or(defaults.capacity, capacity),
         windows: windows(request)?,
+        ordering,
     })
+}
+
+/// As the store writes it.
+pub fn failure_policy(wanted: OnFailure) -> FailurePolicy {
+    match wanted {
+        OnFailure::DeadLetter => FailurePolicy::DeadLetter,
+        OnFailure::Block => FailurePolicy::Block,
+        OnFailure::Skip => FailurePolicy::Skip,
+        OnFailure::Park => FailurePolicy::Park,
+    }
+}
+
+/// As the store writes it.
+pub fn ordering(wanted: GroupOrdering) -> Ordering {
+    match wanted {
+        GroupOrdering::Partition => Ordering::Partition,
+        GroupOrdering::Key => Ordering::Key,
+    }
 }
 
 /// As the store writes it.
@@ -150,6 +170,8 @@ pub fn altered(group: &GroupSettings, request: &WantedSettings) -> WantedSetting
         window_ms: request.window_ms.or(Some(has.window_ms)),
         window_max_ms: request.window_max_ms.or(Some(has.window_max_ms)),
         max_age_ms: request.max_age_ms.or(Some(has.max_age_ms)),
+        on_failure: request.on_failure.or(Some(has.on_failure)),
+        ordering: request.ordering.or(Some(has.ordering)),
         ..*request
     }
 }
@@ -168,7 +190,8 @@ pub fn agree(group: &GroupSettings, request: &WantedSettings) -> Result<(), Mism
     differs("window_ms", has.window_ms, request.window_ms)?;
     differs("window_max_ms", has.window_max_ms, request.window_max_ms)?;
     differs("max_age_ms", has.max_age_ms, request.max_age_ms)?;
-    differs("on_expiry", has.on_expiry.as_str(), request.on_expiry.map(OnExpiry::as_str))
+    differs("on_expiry", has.on_expiry.as_str(), request.on_expiry.map(OnExpiry::as_str))?;
+    differs("ordering", has.ordering.as_str(), request.ordering.map(GroupOrdering::as_str))
 }
 
 fn differs<T: PartialEq + ToString>(field: &'static str, has: T, asks: Option<T>) -> Result<(), Mismatch> {
@@ -191,6 +214,7 @@ pub fn described(settings: &GroupSettings) -> wire::GroupSettings {
             FailurePolicy::DeadLetter => OnFailure::DeadLetter,
             FailurePolicy::Block => OnFailure::Block,
             FailurePolicy::Skip => OnFailure::Skip,
+            FailurePolicy::Park => OnFailure::Park,
         },
         capacity: match settings.capacity {
             GroupCapacity::Counted => wire::GroupCapacity::Counted,
@@ -203,6 +227,10 @@ pub fn described(settings: &GroupSettings) -> wire::GroupSettings {
         on_expiry: match settings.windows.on_expiry {
             ExpiryPolicy::Evict => OnExpiry::Evict,
             ExpiryPolicy::DeadLetter => OnExpiry::DeadLetter,
+        },
+        ordering: match settings.ordering {
+            Ordering::Partition => GroupOrdering::Partition,
+            Ordering::Key => GroupOrdering::Key,
         },
     }
 }

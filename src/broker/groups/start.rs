@@ -21,12 +21,16 @@ pub struct Terms {
     pub number: u32,
     pub credit: CreditGrant,
     pub batch: BatchOptions,
+    /// The number of the selection that it came by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selection: Option<u32>,
 }
 
 /// The terms of a subscription as JSON.
 pub fn terms(subscription: &Subscription) -> String {
     let Subscription { number, credit, batch, .. } = *subscription;
-    serde_json::to_string(&Terms { number, credit, batch }).expect("numbers are always JSON")
+    let selection = subscription.selected.as_ref().map(|selected| selected.selection);
+    serde_json::to_string(&Terms { number, credit, batch, selection }).expect("numbers are always JSON")
 }
 
 /// Checks what batches are to look like; what is left out gets its default.
@@ -56,6 +60,20 @@ pub fn batch_limits(options: &BatchOptions) -> Result<BatchLimits, SubscribeErro
     })
 }
 
+/// Whether a start can be one, before anything is made.
+pub fn check(start: Option<&Start>) -> Result<(), SubscribeError> {
+    match start {
+        Some(Start::At(text)) => moment(text).map(|_| ()),
+        Some(Start::Earliest | Start::Latest | Start::Offset(_)) | None => Ok(()),
+    }
+}
+
+fn moment(text: &str) -> Result<jiff::Timestamp, SubscribeError> {
+    text.parse().map_err(|error: jiff::Error| SubscribeError::Start {
+        reason: format!("{text:?} is not a time like 2026-01-31T12:00:00Z: {error}"),
+    })
+}
+
 /// Where a group that is made now begins in each partition. Earliest, if the subscriber does not say.
 pub async fn first_offsets(
     reader: &Reader,
@@ -73,10 +91,7 @@ pub async fn first_offsets(
             Err(SubscribeError::Start { reason: format!("an offset must not be negative, as {offset} is") })
         }
         Some(Start::At(text)) => {
-            let wrong = |error: jiff::Error| SubscribeError::Start {
-                reason: format!("{text:?} is not a time like 2026-01-31T12:00:00Z: {error}"),
-            };
-            let at: jiff::Timestamp = text.parse().map_err(wrong)?;
+            let at = moment(text)?;
             let find = |partition_id: PartitionId| async move {
                 reader.offset_at(partition_id, at).await.map(|offset| (partition_id, offset))
             };

@@ -8,8 +8,9 @@ use std::time::Instant;
 
 use laneway_client::wire::Ack;
 
+use super::held::Held;
 use super::lane::AckError;
-use super::task::{GroupTask, Held, Look};
+use super::task::{GroupTask, Look};
 use crate::ids::{GroupId, Offset, PartitionId, SessionId, StepId};
 use crate::store::lanes::Fence;
 use crate::store::times::LaneTime;
@@ -22,6 +23,8 @@ pub struct Reserved {
     pub ranges: Vec<(Offset, Offset)>,
     /// When they were delivered, and when the step came: the step tells it, and the lane does not.
     pub times: Arc<[LaneTime]>,
+    /// Those of them that are parked copies: the step removes them.
+    pub copies: Vec<Offset>,
 }
 
 /// Why a step may not acknowledge something.
@@ -106,7 +109,8 @@ impl GroupTask {
         held.unreserve(step_id); // the same step, asked for again
         let times = held.lane.times.reserve(&ranges, Instant::now());
         held.reserved.push(Reservation { step_id, ranges: ranges.clone(), times: times.clone() });
-        Ok(Reserved { fence: held.fence, ranges, times })
+        let copies = held.lane.copies_in(&ranges);
+        Ok(Reserved { fence: held.fence, ranges, times, copies })
     }
 
     pub(super) fn on_step_done(&mut self, fence: Fence, step_id: StepId, ranges: &[(Offset, Offset)]) {
@@ -116,6 +120,7 @@ impl GroupTask {
         let done = held.lane.done();
         held.dirty_by_steps |= !held.lane.is_dirty();
         held.lane.on_step(ranges, Instant::now());
+        held.drop_copies();
         self.surroundings.metrics.acked_messages.inc_by((held.lane.done() - done).max(0) as u64);
         held.landed(&self.surroundings.spans, &self.topic.name, &self.name);
         self.set_timer(partition_id);
@@ -128,6 +133,8 @@ impl GroupTask {
         let partition_id = fence.partition_id;
         let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| held.fence == fence) else { return };
         held.unreserve(step_id);
+        held.look_behind(Instant::now());
+        self.set_timer(partition_id);
         self.release_if_drained(partition_id);
         self.want(Look::List);
     }

@@ -12,24 +12,15 @@ use parking_lot::Mutex;
 use rand::Rng as _;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
-use super::credit::Room;
 use super::effects::{Effects, Event, Pauses};
-use super::flights::Flights;
-use super::lane::{Gate, Lane};
-use super::ranges::Ranges;
-use super::stepping::Reservation;
+use super::held::Held;
 use super::times::Keeping;
-use super::windows::LaneWindow;
-use super::{BatchLimits, Credit, GroupHandle, Leaving, Request, Subscription, Surroundings};
+use super::{BatchLimits, GroupHandle, Leaving, Purse, Request, Selected, Subscription, Surroundings};
 use crate::broker::hot_tail::Wake;
-use crate::broker::outbox::{Outbox, Refund, WriteLog};
-use crate::broker::slab::Slab;
-use crate::ids::{BrokerId, GroupId, Offset, PartitionId, SessionId};
-use crate::limits::{
-    ASSIGN_PAUSE, CATCH_UP_IN_A_ROW, GROUP_EVENTS_MAX, GROUP_TURN_REQUESTS, RECONCILE_INTERVAL,
-};
+use crate::broker::outbox::Outbox;
+use crate::ids::{BrokerId, GroupId, PartitionId, SessionId};
+use crate::limits::{ASSIGN_PAUSE, GROUP_EVENTS_MAX, GROUP_TURN_REQUESTS, RECONCILE_INTERVAL};
 use crate::store::groups::Group;
-use crate::store::lanes::{Fence, Release};
 use crate::store::listen::Hint;
 use crate::store::management::Running;
 use crate::store::topics::Topic;
@@ -43,7 +34,9 @@ pub struct Member {
     pub subscription: u32,
     /// Absent while its connection is lost and may come back.
     pub outbox: Option<Outbox>,
-    pub credit: Credit,
+    pub purse: Arc<Purse>,
+    /// Present if it came by a selection of topics.
+    pub selected: Option<Box<Selected>>,
     pub first_credit: CreditGrant,
     pub batch: BatchLimits,
     pub lanes: BTreeSet<PartitionId>,
@@ -55,16 +48,12 @@ pub struct Member {
     pub left: Option<oneshot::Sender<()>>,
     /// It is out of the tables.
     pub out: bool,
-    /// Credit of batches that were never written.
-    pub refund: Arc<Refund>,
-    /// Whose turn it is among its lanes.
-    pub next_lane: Option<PartitionId>,
 }
 
 impl Member {
     pub fn new(
         subscription: &Subscription,
-        credit: Credit,
+        purse: Arc<Purse>,
         batch: BatchLimits,
         terms: String,
         broker_id: BrokerId,
@@ -75,7 +64,8 @@ impl Member {
             terms,
             subscription: subscription.number,
             outbox: Some(subscription.outbox.clone()),
-            credit,
+            purse,
+            selected: subscription.selected.clone(),
             first_credit: subscription.credit,
             batch,
             lanes: BTreeSet::new(),
@@ -83,127 +73,11 @@ impl Member {
             entering: false,
             left: None,
             out: false,
-            refund: Arc::default(),
-            next_lane: None,
         }
     }
 
     pub fn is_leaving(&self) -> bool {
         self.left.is_some()
-    }
-}
-
-/// A lane in the hands of a session of this broker.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub fence: Fence,
-    /// The number of the partition, which people see.
-    pub number: u32,
-    pub lane: Lane,
-    pub log: Arc<WriteLog>,
-    /// Read from the segments, because the lane is behind the hot tail.
-    pub fetched: Option<Arc<Slab>>,
-    pub fetching: bool,
-    /// A look at the segments has found nothing from here on; only growth makes another look worth it.
-    pub dry_at: Option<Offset>,
-    /// Since when fewer messages than a batch should have are waiting.
-    pub short_since: Option<Instant>,
-    pub committing: bool,
-    /// What steps under way acknowledge: nobody else may do it with another step.
-    pub reserved: Vec<Reservation>,
-    /// Acks that are to be confirmed with the commit of this number or a later one.
-    pub confirms: Vec<(i64, u64)>,
-    /// What is stored for certain: the committed offset, and what is acknowledged beyond it.
-    pub durable: (Offset, Ranges),
-    /// The same of the commit that is on its way.
-    pub committing_at: (Offset, Ranges),
-    /// When it was read for last, behind the hot tail.
-    pub fetched_at: Option<Instant>,
-    /// Whether all that is not committed yet came with steps, which are durable without it.
-    pub dirty_by_steps: bool,
-    /// To be released as soon as what is being written down is written.
-    pub release_later: Option<(&'static str, Release)>,
-    /// Whether the client was told that it has too many gaps.
-    pub told_gaps: bool,
-    /// Another session is to have it, or this one is leaving: acks still count until this moment.
-    pub drain_until: Option<Instant>,
-    /// It is being released: nothing else is done with it.
-    pub releasing: bool,
-    /// A read has failed and is not tried before this moment.
-    pub retry_at: Option<Instant>,
-    /// Commits below this are gone.
-    pub thinned_to: i64,
-    /// The moment it is listed under in the timers.
-    pub timer: Option<Instant>,
-    /// What was delivered and is not done, if anybody wants spans.
-    pub flights: Flights,
-    pub window: LaneWindow,
-}
-
-impl Held {
-    pub fn new(fence: Fence, number: u32, lane: Lane) -> Self {
-        Self {
-            fence,
-            number,
-            log: Arc::default(),
-            fetched: None,
-            fetching: false,
-            dry_at: None,
-            short_since: None,
-            committing: false,
-            reserved: Vec::new(),
-            confirms: Vec::new(),
-            durable: lane.position(),
-            committing_at: lane.position(),
-            fetched_at: None,
-            dirty_by_steps: false,
-            release_later: None,
-            told_gaps: false,
-            drain_until: None,
-            releasing: false,
-            retry_at: None,
-            thinned_to: 0,
-            timer: None,
-            flights: Flights::default(),
-            window: LaneWindow::default(),
-            lane,
-        }
-    }
-
-    /// What to read for it now: some ahead, if its client comes again and again.
-    pub fn room_to_read(&mut self, room: Room, now: Instant) -> Room {
-        let before = self.fetched_at.replace(now);
-        match before.is_some_and(|before| now - before <= CATCH_UP_IN_A_ROW) {
-            true => room.with_some_ahead(),
-            false => room,
-        }
-    }
-
-    /// What was on its way is stored.
-    pub fn on_stored(&mut self) {
-        self.durable.clone_from(&self.committing_at);
-    }
-
-    /// Nothing in flight, and nothing being written down.
-    pub fn is_idle(&self) -> bool {
-        !self.releasing
-            && self.lane.in_flight() == 0
-            && self.lane.gate != Gate::Settling
-            && self.reserved.is_empty()
-    }
-
-    /// Fewer messages wait than a batch should have; whether it is still worth waiting for more.
-    pub fn is_short(&mut self, now: Instant, max_wait: std::time::Duration) -> bool {
-        now < *self.short_since.get_or_insert(now) + max_wait
-    }
-
-    /// When the oldest message in flight is overdue, as far as is known now.
-    pub fn overdue_at(&self, ack_deadline: std::time::Duration, now: Instant) -> Option<Instant> {
-        let oldest = self.lane.oldest_in_flight()?;
-        Some(match self.log.written_at(oldest) {
-            Some(written_at) => self.lane.deadline(written_at, ack_deadline),
-            None => now + ack_deadline, // it waits in the outbox
-        })
     }
 }
 
@@ -424,6 +298,9 @@ impl GroupTask {
             Event::Expired { partition_id, epoch, result } => self.on_expired(partition_id, epoch, result),
             Event::Evicted { partition_id, epoch, eviction, result } => {
                 self.on_evicted(partition_id, epoch, &eviction, result);
+            }
+            Event::Copies { partition_id, epoch, parked_offset, result } => {
+                self.on_copies(partition_id, epoch, parked_offset, result);
             }
             Event::Entered { session_id } => self.on_entered(session_id),
             Event::Left { session_id } => self.on_left(session_id),

@@ -12,6 +12,7 @@ use crate::store::lanes::ResumeAt;
 
 fn lane(now: Instant) -> Lane {
     let at = ResumeAt {
+        parked: Vec::new(),
         partition_id: PartitionId(1),
         epoch: Epoch(3),
         session_id: None,

@@ -10,6 +10,7 @@ pub enum Verdict {
     DeadLetter,
     Block,
     Skip,
+    Park,
 }
 
 impl Verdict {
@@ -20,6 +21,7 @@ impl Verdict {
             FailurePolicy::DeadLetter => Verdict::DeadLetter,
             FailurePolicy::Block => Verdict::Block,
             FailurePolicy::Skip => Verdict::Skip,
+            FailurePolicy::Park => Verdict::Park,
         }
     }
 
@@ -29,6 +31,7 @@ impl Verdict {
             Verdict::Retry | Verdict::Block => FailureOutcome::Retry,
             Verdict::DeadLetter => FailureOutcome::DeadLetter,
             Verdict::Skip => FailureOutcome::Skip,
+            Verdict::Park => FailureOutcome::Park,
         }
     }
 }

@@ -153,6 +153,7 @@ mod tests {
             transaction_id: None,
             headers: None,
             content_type: None,
+            data_key_id: None,
             payload: Bytes::new(),
             producer: None,
             ttl: ttl_ms.map(Duration::from_millis),

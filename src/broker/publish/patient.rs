@@ -8,9 +8,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use laneway_client::TopicName;
 
-use super::{Addressed, PublishError, Published, Publisher, Share, Submitted, Timing, share_out};
+use super::{Addressed, PublishError, Published, Publisher, Share, Submitted, Timing, To, share_out};
+use crate::broker::appender::Answers;
 use crate::broker::capacity::gauge::Load;
-use crate::broker::capacity::{Admission, NoRoom};
+use crate::broker::capacity::{Admission, NoRoom, TopicFull};
 use crate::broker::message::NewMessage;
 use crate::broker::steps::StepUnit;
 use crate::broker::topics::TopicError;
@@ -35,6 +36,8 @@ pub struct Waiting {
     publisher: Publisher,
     prepared: Prepared,
     until: Instant,
+    /// How full, when it was looked at.
+    full: TopicFull,
 }
 
 /// Whether a publish is with the appender.
@@ -56,9 +59,14 @@ impl Prepared {
 }
 
 impl Waiting {
+    /// For those behind it that cannot wait for as long.
+    pub fn full(&self) -> &TopicFull {
+        &self.full
+    }
+
     /// Waits for room, for as long as it may; then it is refused.
     pub async fn submitted(self) -> Result<Submitted, PublishError> {
-        let Self { publisher, prepared, until } = self;
+        let Self { publisher, prepared, until, full: _ } = self;
         let room = publisher.capacity.admit(&prepared.topic, || prepared.load(), Some(until)).await;
         let room = room.map_err(|no_room| publisher.refused(no_room))?;
         Ok(publisher.hand_in(prepared, room))
@@ -81,28 +89,29 @@ impl Publisher {
         drafts: Vec<Addressed>,
         wait: Duration,
     ) -> Result<Vec<Published>, PublishError> {
-        let submitted = match self.submit_patiently(topic, producer_id, drafts, wait).await? {
+        let until = Instant::now() + wait;
+        let submitted = match self.submit_patiently(topic, producer_id, drafts, until).await? {
             Submission::Submitted(submitted) => submitted,
             Submission::Waits(waiting) => waiting.submitted().await?,
         };
         Ok(submitted.messages().await)
     }
 
-    /// As [`submit`](Self::submit); if its topic is full and it may wait, that is said, and nothing is handed in yet.
+    /// As [`submit`](Self::submit); if its topic is full and it may wait until some time to come, that is said, and nothing is
+    /// handed in yet.
     pub async fn submit_patiently(
         &self,
         topic: &TopicName,
         producer_id: Option<ProducerId>,
         drafts: Vec<Addressed>,
-        wait: Duration,
+        until: Instant,
     ) -> Result<Submission, PublishError> {
-        let until = Instant::now() + wait;
         let prepared = self.prepare(topic, producer_id, drafts).await?;
         match self.capacity.admit(&prepared.topic, || prepared.load(), None).await {
             Ok(room) => Ok(Submission::Submitted(self.hand_in(prepared, room))),
-            Err(NoRoom::Full(_)) if until > Instant::now() => {
+            Err(NoRoom::Full(full)) if until > Instant::now() => {
                 let publisher = self.clone();
-                Ok(Submission::Waits(Box::new(Waiting { publisher, prepared, until })))
+                Ok(Submission::Waits(Box::new(Waiting { publisher, prepared, until, full })))
             }
             Err(no_room) => Err(self.refused(no_room)),
         }
@@ -145,24 +154,33 @@ impl Publisher {
         let name = topic.clone();
         let topic = self.topics.find(&name).await?;
         self.causes.settle(&mut drafts).await?;
-        let shares = share_out(&topic, producer_id, drafts)?;
+        let mut shares = share_out(&topic, producer_id, drafts)?;
+        self.seal(&topic, &mut shares).await?;
         Ok(Prepared { topic, name, producer_id, shares, messages, submitted_at })
     }
 
     /// Hands the units of a publish to the appender.
     pub(super) fn hand_in(&self, prepared: Prepared, room: Option<Arc<Admission>>) -> Submitted {
         let Prepared { topic, name, producer_id, shares, messages, submitted_at } = prepared;
-        let submit = |((partition, timing), share)| {
-            self.submit_unit(&topic, partition, timing, producer_id, share, room.clone())
-        };
-        let units = shares.into_iter().map(submit).collect();
+        let appended = shares.keys().filter(|(_, timing)| *timing == Timing::Now).count();
+        let answers = Answers::to(appended);
+        let mut units = Vec::with_capacity(shares.len());
+        let mut place = 0;
+        for ((partition, timing), share) in shares {
+            let to = match timing {
+                Timing::Now => To::Appender { answers: &answers, place, room: room.clone() },
+                Timing::Later => To::Schedules,
+            };
+            place += usize::from(timing == Timing::Now);
+            units.push(self.submit_unit(&topic, partition, producer_id, share, to));
+        }
         let metrics = self.appender.metrics().clone();
         let (topics, spans) = (self.topics.clone(), self.spans.clone());
-        Submitted { metrics, spans, submitted_at, topics, topic: name, messages, units }
+        Submitted { metrics, spans, submitted_at, topics, topic: name, messages, units, answers }
     }
 
     /// Counts what is refused because a topic is full.
-    pub(super) fn refused(&self, no_room: NoRoom) -> PublishError {
+    pub fn refused(&self, no_room: NoRoom) -> PublishError {
         if let NoRoom::Full(_) = &no_room {
             self.appender.metrics().capacity.refusals.inc();
         }

@@ -7,6 +7,7 @@ use rand::Rng as _;
 use super::rules::{self, Blame, Poison, Refused};
 use crate::broker::groups::backoff;
 use crate::broker::groups::verdict::Verdict;
+use crate::broker::keys::unopened;
 use crate::broker::metrics::Metrics;
 use crate::broker::reader::{ReadError, Reader};
 use crate::ids::{GroupId, Offset, PartitionId};
@@ -27,7 +28,13 @@ pub async fn expire(
     settings: &GroupSettings,
 ) -> Result<(), Error> {
     for key in store.pops_expired(group_id).await? {
-        expire_one(store, reader, metrics, &key, settings).await?;
+        match expire_one(store, reader, metrics, &key, settings).await {
+            // Its lane stays as it is: a broker that can open the message frees it. The others do not wait for that.
+            Err(error) if unopened(&error).is_some() => {
+                tracing::warn!(partition = %key.partition_id, epoch = %key.epoch, %error, "a pop that is over stays");
+            }
+            expired => expired?,
+        }
     }
     Ok(())
 }
@@ -92,7 +99,7 @@ pub(super) fn count(metrics: &Metrics, verdict: Verdict) {
         Verdict::Retry => {
             metrics.retries.inc();
         }
-        Verdict::Block => {}
+        Verdict::Block | Verdict::Park => {}
         Verdict::DeadLetter => metrics.on_given_up("dead_letter"),
         Verdict::Skip => metrics.on_given_up("skip"),
     }

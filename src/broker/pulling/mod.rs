@@ -63,6 +63,8 @@ pub enum PullError {
     Invalid { field: &'static str, rule: String },
     #[error("topic {topic} has {count} partitions, and none of the number {partition}")]
     PartitionOutOfRange { topic: String, count: usize, partition: u32 },
+    #[error("group {group} keeps order by key: its messages are pushed to members, and are not popped")]
+    ByKey { group: String },
     /// About the group that the pop would make.
     #[error(transparent)]
     Group(#[from] SubscribeError),

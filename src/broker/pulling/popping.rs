@@ -1,7 +1,8 @@
 //! Popping: finds a lane with messages, reads them, and takes the lane.
 //!
 //! Order: the messages are read before the lane is taken, because no connection may be waited for while another is held. What is
-//! read cannot change, and the lane is taken only if its epoch is the one under which it was seen: then nobody had it meanwhile.
+//! read cannot change, and the lane is taken only if its epoch and its newest commit are those under which it was seen: then nobody had
+//! it meanwhile, and nothing of it was evicted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use super::queue::Queue;
 use super::rules::Plan;
 use super::{PullError, Pulling, Surroundings, deadline, expire, keep};
 use crate::broker::groups::assignment::assign;
+use crate::broker::keys::unopened;
 use crate::broker::reader::ReadError;
 use crate::ids::{Epoch, GroupId, Offset, PartitionId};
 use crate::limits::{
@@ -23,7 +25,7 @@ use crate::limits::{
     PULLERS_TOUCH_PAUSE, READ_BYTES_MAX,
 };
 use crate::store::Error;
-use crate::store::groups::Group;
+use crate::store::groups::{Group, Ordering};
 use crate::store::lanes::Fence;
 use crate::store::messages::{Message, ReadLimit};
 use crate::store::pops::{FreeLane, PULLERS, PopKey, Take, Taken};
@@ -126,6 +128,9 @@ impl Pulling {
         let settings = WantedSettings::default();
         let name = group.as_str();
         let group = groups.find_or_make(&topic, name, &settings, wish.start.as_ref()).await?;
+        if group.settings.ordering == Ordering::Key {
+            return Err(PullError::ByKey { group: name.to_owned() });
+        }
         let queue = self.queue(group.group_id);
         let (surroundings, line) = (&self.surroundings, queue.clone());
         let mut popping = Popping { surroundings, topic: &topic, name, group, wish, queue: line };
@@ -170,6 +175,8 @@ enum Tried {
     MovedOn,
     /// There is nothing in it for now, or somebody was faster.
     Nothing,
+    /// What stands first does not open here.
+    Stopped(Error),
 }
 
 impl Popping<'_> {
@@ -177,7 +184,10 @@ impl Popping<'_> {
     async fn look_again(&mut self) -> Result<bool, Error> {
         let store = &self.surroundings.store;
         match store.groups_find(self.topic.topic_id, self.name).await? {
-            Some(group) if group.group_id == self.group.group_id => {
+            Some(group)
+                if group.group_id == self.group.group_id
+                    && group.settings.ordering == Ordering::Partition =>
+            {
                 self.group = group;
                 Ok(true)
             }
@@ -191,16 +201,22 @@ impl Popping<'_> {
         self.take_part().await?;
         expire(store, reader, metrics, self.group.group_id, &self.group.settings).await?;
         let mut left_out = self.queue.left_out(&self.group.settings.windows, Instant::now());
+        let mut stopped = None;
         loop {
             let found = store.pops_find(self.group.group_id, &left_out, POPS_FOUND_MAX).await?;
             if found.is_empty() {
-                return Ok(None);
+                // A lane that stops holds up no other; if there is no other, it is told.
+                return stopped.map_or(Ok(None), |error| Err(ReadError::Store(error).into()));
             }
             for lane in found {
                 match self.try_lane(&lane).await? {
                     Tried::Popped(pop) => return Ok(Some(*pop)),
                     Tried::MovedOn => {}
                     Tried::Nothing => left_out.push(lane.at.partition_id),
+                    Tried::Stopped(error) => {
+                        left_out.push(lane.at.partition_id);
+                        stopped.get_or_insert(error);
+                    }
                 }
             }
         }
@@ -248,6 +264,7 @@ impl Popping<'_> {
         let read = match self.surroundings.reader.read(partition_id, plan.from, limit).await {
             Ok(messages) => plan.undone(messages),
             Err(ReadError::OutOfRange { .. } | ReadError::UnknownPartition) => return Ok(Tried::Nothing), // it changes just now
+            Err(ReadError::Store(error)) if unopened(&error).is_some() => return Ok(Tried::Stopped(error)),
             Err(error @ ReadError::Store(_)) => return Err(error.into()),
         };
         let windows = &self.group.settings.windows;
@@ -258,10 +275,16 @@ impl Popping<'_> {
                 return Ok(Tried::Nothing);
             }
             Line::Expired(at) => {
-                return Ok(match evict(self.surroundings, &self.key(lane), at, windows).await? {
-                    Moved::On => Tried::MovedOn,
-                    Moved::NotNow => Tried::Nothing,
-                });
+                return match evict(self.surroundings, &self.key(lane), at, windows).await {
+                    Ok(Moved::On) => Ok(Tried::MovedOn),
+                    Ok(Moved::NotNow) => Ok(Tried::Nothing),
+                    Err(PullError::Read(ReadError::Store(error)) | PullError::Store(error))
+                        if unopened(&error).is_some() =>
+                    {
+                        Ok(Tried::Stopped(error))
+                    }
+                    Err(error) => Err(error),
+                };
             }
         };
         let Some(end) = read.last().map(|message| message.offset.plus(1)) else { return Ok(Tried::Nothing) };
@@ -292,6 +315,7 @@ impl Popping<'_> {
             end,
             deadline: self.wish.deadline.unwrap_or(self.group.settings.ack_deadline),
             open_until,
+            newest_commit: lane.newest_commit,
             commit: commit.as_ref(),
         };
         self.surroundings.store.pops_take(&take).await

@@ -227,7 +227,7 @@ fn fail(
     let Blame { reason, delay } = blame.clone();
     let mut settlement = Settlement::default();
     match (verdict, poison) {
-        (Verdict::Retry | Verdict::Block, _) => {
+        (Verdict::Retry | Verdict::Block | Verdict::Park, _) => {
             settlement.charge = Some(Charge { offset, attempts, reason: reason.clone(), delay });
         }
         (Verdict::DeadLetter, Poison::NotRead) => return Err(Refused::NeedsMessage { offset }),
@@ -348,7 +348,8 @@ fn told(verdict: Verdict) -> PopVerdict {
         Verdict::Retry => PopVerdict::Retry,
         Verdict::DeadLetter => PopVerdict::DeadLetter,
         Verdict::Skip => PopVerdict::Skip,
-        Verdict::Block => PopVerdict::Block,
+        // Nobody pops from a group that parks.
+        Verdict::Block | Verdict::Park => PopVerdict::Block,
     }
 }
 

@@ -15,6 +15,7 @@ fn at(committed: i64) -> ResumeAt {
         acked: Vec::new(),
         start_offset: Offset::ZERO,
         suspect_until: Offset::ZERO,
+        parked: vec![],
         failed: Vec::new(),
     }
 }

@@ -38,6 +38,8 @@ pub fn due(deliver_at: Option<&str>, delay_ms: Option<u64>) -> Result<Option<Due
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(DueFault::Twice),
         (Some(text), None) => match text.parse::<Timestamp>() {
+            // Long past, whatever the clock says; and the database does not take every time that can be written.
+            Ok(at) if at < Timestamp::UNIX_EPOCH => Err(DueFault::Clock(TimeFault::Past)),
             Ok(at) => Ok(Some(Due::At(at))),
             Err(_) => Err(DueFault::Unreadable { text: text.chars().take(100).collect() }),
         },
@@ -61,5 +63,8 @@ mod tests {
         assert_eq!(due(Some("2026-11-16T12:00:00Z"), Some(0)), Err(DueFault::Twice));
         assert!(matches!(due(Some("tomorrow"), None), Err(DueFault::Unreadable { .. })));
         assert_eq!(due(None, Some(u64::MAX)), Err(DueFault::TooLong));
+        for past in ["1969-12-31T23:59:59.999999Z", "-004713-01-01T00:00:00Z", "-009999-01-02T01:59:59Z"] {
+            assert_eq!(due(Some(past), None), Err(DueFault::Clock(TimeFault::Past)), "{past}");
+        }
     }
 }

@@ -164,12 +164,12 @@ impl Broker {
     /// Cancels a schedule: either it is never appended, or it was before and is not known any more.
     pub async fn cancel_schedule(&self, id: ScheduleId) -> Result<(), ScheduleError> {
         let unknown = ScheduleError::Unknown { id };
-        let found = self.store.schedules_find(id).await?.ok_or(unknown.clone())?;
-        match self.store.schedules_cancel(id, found.partition_id).await? {
+        let partition_id = self.store.schedules_home(id).await?.ok_or(unknown.clone())?;
+        match self.store.schedules_cancel(id, partition_id).await? {
             None => Err(unknown),
             Some(()) => {
                 self.metrics.schedules_cancelled.inc();
-                tracing::info!(schedule = %id, partition = %found.partition_id, "schedule cancelled");
+                tracing::info!(schedule = %id, partition = %partition_id, "schedule cancelled");
                 Ok(())
             }
         }

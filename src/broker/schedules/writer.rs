@@ -174,7 +174,12 @@ impl Writer {
                     }
                     return;
                 }
-                Outcome::NothingHappened(error) => return self.failed(units, nothing_happened(error)),
+                Outcome::NothingHappened(error) => {
+                    if error == Error::KeyClosed {
+                        self.store.vault().distrust();
+                    }
+                    return self.failed(units, nothing_happened(error));
+                }
                 Outcome::Unknown(error) => {
                     self.connection = None;
                     return self.failed(units, AppendError::OutcomeUnknown { reason: error.to_string() });
@@ -208,6 +213,7 @@ impl Writer {
                 }
                 UnitReport::Gone => Err(AppendError::UnknownPartition),
                 UnitReport::Paused => Err(AppendError::TopicPaused),
+                UnitReport::Unsealed => Err(AppendError::Unsealed),
             };
             pending.answer(result);
         }
@@ -228,10 +234,13 @@ fn nothing_happened(error: Error) -> AppendError {
         | Error::Contended { .. }
         | Error::ReadOnly
         | Error::Untrusted { .. }
+        | Error::KeyClosed
         | Error::Forbidden { .. } => AppendError::Unavailable { reason: error.to_string() },
-        Error::NoSegment { .. } | Error::TableGone { .. } | Error::Unexpected { .. } => {
-            AppendError::Internal { reason: error.to_string() }
-        }
+        Error::NoSegment { .. }
+        | Error::TableGone { .. }
+        | Error::KeyMissing(_)
+        | Error::NotAuthentic { .. }
+        | Error::Unexpected { .. } => AppendError::Internal { reason: error.to_string() },
     }
 }
 

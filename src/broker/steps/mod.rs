@@ -50,6 +50,8 @@ pub struct StepAck {
     pub ranges: Vec<(Offset, Offset)>,
     /// When they were delivered, and when the step came.
     pub times: Arc<[LaneTime]>,
+    /// Those of them that are parked copies.
+    pub copies: Vec<Offset>,
 }
 
 /// The messages of a step for one partition.
@@ -121,6 +123,10 @@ pub enum StepError {
     UnknownPartition,
     #[error("a topic of the step is paused: nothing was acknowledged or published")]
     TopicPaused,
+    #[error(
+        "a topic of the step is encrypted since a moment ago: nothing was acknowledged or published, send it again"
+    )]
+    Unsealed,
     #[error("{fault}: nothing was acknowledged or published")]
     Time { index: usize, fault: TimeFault },
     #[error("the database is unavailable: {reason}")]

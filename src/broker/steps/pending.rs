@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{Done, Step, StepAck, StepError, StepResult, UnderWay};
-use crate::ids::{Offset, PartitionId, StepId};
+use crate::ids::{DataKeyId, Offset, PartitionId, StepId};
 use crate::store::steps::{DoneStep, Placed};
 
 /// A step's share of the room for what is not written yet; given back when the step is answered.
@@ -55,6 +55,15 @@ impl Pending {
         self.step.units.iter().flat_map(|unit| {
             let names = unit.messages.iter().filter_map(|message| message.transaction_id());
             names.map(|name| (unit.partition_id, name))
+        })
+    }
+
+    /// What has sealed the messages that the next flush stores.
+    pub fn data_keys(&self) -> impl Iterator<Item = DataKeyId> {
+        self.step.units.iter().flat_map(|unit| {
+            let messages = unit.indexes.iter().zip(&unit.messages);
+            let new = messages.filter(|(index, _)| !self.stored.contains_key(*index));
+            new.filter_map(|(_, message)| message.data_key_id().map(DataKeyId))
         })
     }
 

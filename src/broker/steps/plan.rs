@@ -152,6 +152,7 @@ impl Plan {
             columns.step(step.step_id, &step.digest);
             for ack in &step.acks {
                 columns.ack(&ack.fence, &ack.ranges);
+                columns.copies(&ack.fence, &ack.copies);
                 columns.times(&ack.fence, &ack.times, now);
             }
             let mut places = places.iter();
@@ -243,6 +244,9 @@ impl Plan {
                         Place::Stored(offset) => (offset, None),
                     };
                     placed[index] = Placed { partition: unit.partition, offset };
+                    if batch.is_some() {
+                        message.on_stored(offset);
+                    }
                     if let (Some(batch), true, true) = (batch, is_new, wanted) {
                         wrote[batch].messages.push(message.stored_at(offset, first[batch].1));
                     }
@@ -269,6 +273,9 @@ impl Plan {
                 }
                 Obstacle::PartitionPaused { step } => {
                     refused.entry(step).or_insert(StepError::TopicPaused);
+                }
+                Obstacle::PartitionUnsealed { step } => {
+                    refused.entry(step).or_insert(StepError::Unsealed);
                 }
                 Obstacle::Time { message, fault } => {
                     faults.push((message, fault));
@@ -313,7 +320,7 @@ impl Plan {
 fn waits_at(reports: &[UnitReport], unit: i32, position: i32) -> Offset {
     let standing = match &reports[unit as usize - 1] {
         UnitReport::Written { standings, .. } => standings.get(position as usize).copied(),
-        UnitReport::Refused { .. } | UnitReport::Gone | UnitReport::Paused => None,
+        UnitReport::Refused { .. } | UnitReport::Gone | UnitReport::Paused | UnitReport::Unsealed => None,
     };
     match standing {
         Some(Standing::New(id) | Standing::Scheduled(id)) => Offset(-id.0),

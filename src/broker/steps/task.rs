@@ -19,7 +19,7 @@ use crate::broker::announce::Announcer;
 use crate::broker::appender::coverage::{self, Coverage};
 use crate::broker::metrics::Metrics;
 use crate::broker::schedules::After;
-use crate::ids::PartitionId;
+use crate::ids::{DataKeyId, PartitionId};
 use crate::limits::{APPEND_PATIENCE, STEPS_PER_FLUSH_MAX};
 use crate::store::steps::Outcome;
 use crate::store::timeline::Era;
@@ -172,6 +172,10 @@ impl Task {
         let mut stack = vec![plan];
         while let Some(plan) = stack.pop() {
             let (outcome, era) = self.flush(&plan).await;
+            if let Outcome::NothingHappened(Error::KeyClosed) = outcome {
+                self.on_key_closed(plan).await;
+                continue;
+            }
             if let Some((front, back)) = self.on_outcome(plan, outcome, era) {
                 stack.push(back);
                 stack.push(front);
@@ -304,7 +308,7 @@ impl Task {
                 self.tables.disproved(partitions.into_iter());
                 self.put_back(plan.steps);
             }
-            Error::Unavailable { .. } | Error::ReadOnly | Error::Untrusted { .. } => {
+            Error::Unavailable { .. } | Error::ReadOnly | Error::Untrusted { .. } | Error::KeyClosed => {
                 tracing::warn!(%error, "a flush of steps did not happen");
                 self.connection = None;
                 let reason = error.to_string();
@@ -312,13 +316,39 @@ impl Task {
                 self.fail_undoubted(&reason);
             }
             Error::OutcomeUnknown { .. } => self.on_unknown(plan, &error),
-            Error::TableGone { .. } | Error::Forbidden { .. } | Error::Unexpected { .. } => {
+            Error::KeyMissing(_)
+            | Error::NotAuthentic { .. }
+            | Error::TableGone { .. }
+            | Error::Forbidden { .. }
+            | Error::Unexpected { .. } => {
                 tracing::error!(%error, "the database refuses a flush of steps");
                 let error = StepError::Internal { reason: error.to_string() };
                 plan.steps.into_iter().for_each(|pending| pending.give_up(error.clone()));
             }
         }
         None
+    }
+
+    /// A data key was closed, because this broker was taken for dead. What it has sealed is never written any more, and a step in
+    /// doubt is to be sent again; the others go without them.
+    async fn on_key_closed(&mut self, plan: Plan) {
+        self.store.vault().distrust();
+        let reason = Error::KeyClosed.to_string();
+        let keys: Vec<DataKeyId> = plan.steps.iter().flat_map(Pending::data_keys).collect();
+        let closed = match self.store.data_keys_closed(keys).await {
+            Ok(closed) if !closed.is_empty() => closed,
+            unknown => {
+                tracing::debug!(?unknown, "which data key is closed is not known");
+                self.again_in_a_moment(plan.steps);
+                return self.fail_undoubted(&reason);
+            }
+        };
+        let is_lost = |pending: &Pending| pending.data_keys().any(|id| closed.contains(&id));
+        let (lost, others): (Vec<_>, Vec<_>) = plan.steps.into_iter().partition(is_lost);
+        for pending in lost {
+            pending.give_up(StepError::Unavailable { reason: reason.clone() });
+        }
+        self.put_back(others);
     }
 
     /// The commit may have happened: the steps tell by their ids.

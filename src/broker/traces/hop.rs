@@ -60,6 +60,8 @@ fn state(group: &TracedGroup) -> HopState {
         (true, Some(FailureOutcome::DeadLetter)) => HopState::DeadLettered,
         (true, Some(FailureOutcome::Skip)) => HopState::Skipped,
         (true, Some(FailureOutcome::Evicted)) => HopState::Evicted,
+        (true, Some(FailureOutcome::Drop)) => HopState::Dropped,
+        (true, _) if group.is_parked => HopState::Parked,
         (true, _) if group.dead_letter_id.is_some() => HopState::DeadLettered,
         (true, _) => HopState::Acked,
         (false, _) if group.attempts > 0 => HopState::Retrying,
@@ -95,6 +97,7 @@ mod tests {
             attempts: 0,
             failures: vec![],
             dead_letter_id: None,
+            is_parked: false,
         }
     }
 
@@ -141,6 +144,13 @@ mod tests {
             TracedGroup { attempts: 1, failures: vec![failed(1, FailureOutcome::Retry)], ..group(false) };
         let (hop, _) = group_hop(at(0), retried);
         assert_eq!((hop.state, hop.attempts), (HopState::Retrying, 1));
+        let parked =
+            TracedGroup { is_parked: true, failures: vec![failed(1, FailureOutcome::Park)], ..group(true) };
+        assert_eq!(group_hop(at(0), parked).0.state, HopState::Parked);
+        let released = TracedGroup { failures: vec![failed(1, FailureOutcome::Park)], ..group(true) };
+        assert_eq!(group_hop(at(0), released).0.state, HopState::Acked, "its copy was delivered and is done");
+        let dropped = TracedGroup { failures: vec![failed(1, FailureOutcome::Drop)], ..group(true) };
+        assert_eq!(group_hop(at(0), dropped).0.state, HopState::Dropped);
         // The failures are forgotten, the dead letter is not.
         let dead = TracedGroup { dead_letter_id: Some(crate::ids::DeadLetterId(3)), ..group(true) };
         assert_eq!(group_hop(at(0), dead).0.dead_letter, Some(3));

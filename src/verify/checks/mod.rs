@@ -5,9 +5,10 @@
 //! |---|---|
 //! | `storage` | what is stored: 1–4, 7–9, 18, 19 |
 //! | `lanes` | who holds what, and what counts: 10–14, 16 |
-//! | `queues` | what queues add: schedules, pops, capacity |
+//! | `queues`, `keys` | what queues add: schedules, pops, capacity; order by key |
 //! | `scenes` | what probes have tried in scenes of their own: 2, 5, 6, 15, 17, 20–25 |
 
+mod keys;
 mod lanes;
 mod offsets;
 pub mod queues;

@@ -1,13 +1,15 @@
-//! What queues add to the promises: messages that wait for their time, lanes that are pulled, topics with limits.
+//! What queues add to the promises: messages that wait for their time, lanes that are pulled, topics with limits, order by key.
 //!
 //! | check | says |
 //! |---|---|
 //! | `schedules` | a message that waits is appended once, not before it is due, and never lost |
 //! | `pops` | pulled lanes lose nothing, give out each pop in order and once, and fence those who are late |
 //! | `capacity` | a topic with a limit is never deeper than its limit and a flush per appender connection |
+//! | `keys` | order by key, with keys that are parked; in a file of its own |
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::keys::keys;
 use super::{Evidence, Verdict};
 use crate::verify::history::Event;
 
@@ -15,7 +17,8 @@ use crate::verify::history::Event;
 type Checker = fn(Evidence<'_>) -> Verdict;
 
 /// By name, in the order of the table above.
-const CHECKERS: [(&str, Checker); 3] = [("schedules", schedules), ("pops", pops), ("capacity", capacity)];
+const CHECKERS: [(&str, Checker); 4] =
+    [("schedules", schedules), ("pops", pops), ("capacity", capacity), ("keys", keys)];
 
 /// Judges all of them.
 pub fn judge(evidence: Evidence<'_>) -> BTreeMap<&'static str, Verdict> {
@@ -247,7 +250,7 @@ mod tests {
     #[test]
     fn what_did_not_happen_was_not_tried() {
         let truth = Truth::default();
-        for name in ["schedules", "pops", "capacity"] {
+        for name in ["schedules", "pops", "capacity", "keys"] {
             assert_eq!(verdict(name, vec![Event::Depth { messages: 0, bound: 1 }], &truth), "not_tried");
         }
     }

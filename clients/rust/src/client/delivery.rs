@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::cause::Origin;
 use super::error::Error;
 use super::inbox::{Charge, Inbox, Place, Queued, Urgency};
+use super::parts::Parts;
 use super::pause::Pause;
 use super::publisher::Receipt;
 use super::step::Step;
@@ -32,7 +33,9 @@ pub(super) type Confirm = oneshot::Sender<Result<(), Error>>;
 /// What the owner and the readers of one subscription share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub topic: Arc<str>,
+    /// Absent if it selects topics: then `parts` knows them.
+    topic: Option<Arc<str>>,
+    parts: Mutex<Parts>,
     state: Mutex<State>,
     /// Wakes the owner.
     owner: Arc<Notify>,
@@ -49,9 +52,43 @@ struct State {
 }
 
 impl Shared {
-    pub fn new(topic: Arc<str>, owner: Arc<Notify>) -> Arc<Self> {
+    pub fn new(topic: Option<Arc<str>>, owner: Arc<Notify>) -> Arc<Self> {
         let state = State { inbox: Inbox::new(), waker: None, ended: None, abandoned: false };
-        Arc::new(Self { topic, state: Mutex::new(state), owner })
+        Arc::new(Self { topic, parts: Mutex::default(), state: Mutex::new(state), owner })
+    }
+
+    /// Whether it selects topics.
+    pub fn selects(&self) -> bool {
+        self.topic.is_none()
+    }
+
+    pub fn with_parts<R>(&self, work: impl FnOnce(&mut Parts) -> R) -> R {
+        work(&mut self.parts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The lane that a broker speaks of.
+    pub fn lane(&self, number: u32, partition: u32) -> Option<u32> {
+        match &self.topic {
+            Some(_) => Some(partition),
+            None => self.with_parts(|parts| parts.lane(number, partition)),
+        }
+    }
+
+    /// How a broker calls a lane of a subscription that has a number; `None`: it cannot now.
+    pub fn wire(&self, number: Option<u32>, lane: u32) -> Option<(u32, u32)> {
+        let number = number?;
+        match &self.topic {
+            Some(_) => Some((number, lane)),
+            None => self.with_parts(|parts| parts.wire(lane)),
+        }
+    }
+
+    /// The topic and the partition of a lane.
+    fn place(&self, lane: u32) -> (Arc<str>, u32) {
+        match &self.topic {
+            Some(topic) => (topic.clone(), lane),
+            None => self.with_parts(|parts| parts.place(lane).cloned()).unwrap_or_else(|| ("".into(), lane)),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -160,9 +197,10 @@ pub struct Delivery {
 impl Delivery {
     fn new(queued: Queued, shared: Arc<Shared>, client: &Client) -> Self {
         let Queued { place, record, attempts, charge } = queued;
+        let (topic, partition) = shared.place(place.partition);
         Self {
-            topic: shared.topic.clone(),
-            partition: place.partition,
+            topic,
+            partition,
             offset: place.offset,
             published_at: Timestamp::from_microsecond(record.published_at_us)
                 .unwrap_or(Timestamp::UNIX_EPOCH),
@@ -226,7 +264,7 @@ impl Delivery {
     }
 
     pub(super) fn settle_nack(&self, reason: String) {
-        self.shared.with(|inbox| inbox.nack(self.place, Some(reason), None));
+        self.shared.with(|inbox| inbox.nack(self.place, self.key.clone(), Some(reason), None));
     }
 
     /// Whether an ack of it would count: the lane is held, and its round has not made it void.
@@ -250,7 +288,7 @@ impl Delivery {
     }
 
     fn fail(self, reason: Option<String>, pause: Option<Pause>) {
-        self.shared.with(|inbox| inbox.nack(self.place, reason, pause));
+        self.shared.with(|inbox| inbox.nack(self.place, self.key.clone(), reason, pause));
     }
 
     /// Still at work: the ack deadline of its lane starts anew.
@@ -297,9 +335,16 @@ impl Subscription {
         self.shared.lock().inbox.ignored()
     }
 
-    /// The lanes that are held, as partition and epoch.
+    /// The topics that take part now, by name, if it selects them.
+    pub fn topics(&self) -> Vec<String> {
+        self.shared.with_parts(|parts| parts.topics())
+    }
+
+    /// The lanes that are held, as partition and epoch. If it selects topics, partitions of different topics may look the same.
     pub fn lanes(&self) -> Vec<(u32, i64)> {
-        let mut lanes = self.shared.lock().inbox.lanes();
+        let lanes = self.shared.lock().inbox.lanes();
+        let mut lanes: Vec<(u32, i64)> =
+            lanes.into_iter().map(|(lane, epoch)| (self.shared.place(lane).1, epoch)).collect();
         lanes.sort_unstable();
         lanes
     }
@@ -309,7 +354,7 @@ impl Subscription {
         self.settings
     }
 
-    /// How many partitions the topic has.
+    /// How many partitions the topic has; 0 if it selects topics.
     pub fn partitions(&self) -> u32 {
         self.partitions
     }

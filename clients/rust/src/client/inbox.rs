@@ -6,22 +6,26 @@
 //! Invariant: an ack that a broker would not count is counted here as ignored, and not sent.
 //! Invariant: what a step acknowledges is settled by its answer, and by nothing else; see [`stepping`].
 
+mod accounts;
+mod by_key;
 mod stepping;
+mod tailing;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
+use bytes::Bytes;
+
 use super::book::{Book, Tally};
-use super::check::headers_bytes;
 use super::pause::Pause;
 use super::unconfirmed::Unconfirmed;
-use crate::wire::{Batch, CreditGrant, Record};
+use crate::wire::{Batch, CreditGrant, GroupOrdering, Record};
+pub(super) use accounts::Charge;
+use accounts::{Accounts, Due};
+use by_key::Keyed;
 pub(super) use stepping::Unreserved;
 
 /// Rounds of a lane whose late acks still count; a broker remembers no more.
 const ROUNDS_REMEMBERED: usize = 16;
-/// Credit is given back when this part of it has come together, so that it does not cost a frame per message.
-const CREDIT_PARTS: u32 = 4;
-
 /// Which delivery a settlement is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
@@ -40,20 +44,30 @@ pub(super) struct Queued {
     pub charge: Charge,
 }
 
-/// What a message has cost, and whom to give it back to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Charge {
-    number: u32,
-    generation: u64,
-    bytes: u64,
-}
-
 /// What is to be sent for a lane; `C` waits for the answer.
 #[derive(Debug)]
 pub(super) enum Outgoing<C> {
     Ack { partition: u32, epoch: i64, round: u32, tally: Tally, waiting: Vec<C> },
     Nack { place: Place, reason: Option<String>, pause: Option<Pause> },
     Progress { partition: u32, epoch: i64, round: u32 },
+}
+
+impl<C> Outgoing<C> {
+    /// The lane it is about.
+    pub fn lane(&self) -> u32 {
+        match self {
+            Self::Ack { partition, .. } | Self::Progress { partition, .. } => *partition,
+            Self::Nack { place, .. } => place.partition,
+        }
+    }
+
+    /// Who waits for its answer.
+    pub fn into_waiting(self) -> Vec<C> {
+        match self {
+            Self::Ack { waiting, .. } => waiting,
+            Self::Nack { .. } | Self::Progress { .. } => Vec::new(),
+        }
+    }
 }
 
 /// Whether the owner should look, and how soon.
@@ -77,23 +91,17 @@ struct Lane<C> {
     unconfirmed: Unconfirmed,
     /// What steps acknowledge that are under way.
     stepping: BTreeSet<i64>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Account {
-    granted: CreditGrant,
-    messages: u32,
-    bytes: u64,
+    /// Present if order is kept by key.
+    keyed: Option<Keyed>,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Inbox<C> {
+    ordering: GroupOrdering,
     lanes: HashMap<u32, Lane<C>>,
     queue: VecDeque<Queued>,
-    accounts: HashMap<u32, Account>,
-    /// Counts connections: what was charged on an earlier one is not given back.
-    generation: u64,
+    accounts: Accounts,
     out: VecDeque<Outgoing<C>>,
     urgency: Urgency,
     ignored: u64,
@@ -106,16 +114,21 @@ pub(super) struct Inbox<C> {
 impl<C> Inbox<C> {
     pub fn new() -> Self {
         Self {
+            ordering: GroupOrdering::Partition,
             lanes: HashMap::new(),
             queue: VecDeque::new(),
-            accounts: HashMap::new(),
-            generation: 0,
+            accounts: Accounts::default(),
             out: VecDeque::new(),
             urgency: Urgency::Nothing,
             ignored: 0,
             reserved: 0,
             positions: HashMap::new(),
         }
+    }
+
+    /// What keeps its order in the group.
+    pub fn order_by(&mut self, ordering: GroupOrdering) {
+        self.ordering = ordering;
     }
 
     /// Messages that wait for their reader.
@@ -140,35 +153,31 @@ impl<C> Inbox<C> {
     /// Whether a message is of the newest round of a lane that is held, and not void.
     pub fn counts(&self, place: Place) -> bool {
         let lane = self.lanes.get(&place.partition).filter(|lane| lane.epoch == place.epoch);
-        lane.is_some_and(|lane| place.round == lane.round && !lane.is_void(place))
+        lane.is_some_and(|lane| {
+            let by_key = lane.counts_by_key(place);
+            by_key.unwrap_or_else(|| place.round == lane.round && !lane.is_void(place))
+        })
     }
 
     /// A subscription number with the credit it began with.
     pub fn open(&mut self, number: u32, granted: CreditGrant) {
-        self.accounts.insert(number, Account { granted, messages: 0, bytes: 0 });
+        self.accounts.open(number, granted);
     }
 
     /// A new connection took the session up: credit is as at the start.
     pub fn reopen(&mut self) {
-        self.generation += 1;
-        for account in self.accounts.values_mut() {
-            (account.messages, account.bytes) = (0, 0);
-        }
+        self.accounts.reopen();
     }
 
     /// A new session: nothing of the old one counts.
     pub fn reset(&mut self) -> Vec<C> {
-        self.generation += 1;
-        self.accounts.clear();
+        self.accounts.close();
         self.queue.clear();
         let mut waiting = Vec::new();
         for (_, mut lane) in self.lanes.drain() {
             waiting.extend(lane.waiting.drain(..).map(|(_, ticket)| ticket));
         }
-        waiting.extend(self.out.drain(..).flat_map(|out| match out {
-            Outgoing::Ack { waiting, .. } => waiting,
-            Outgoing::Nack { .. } | Outgoing::Progress { .. } => Vec::new(),
-        }));
+        waiting.extend(self.out.drain(..).flat_map(Outgoing::into_waiting));
         waiting
     }
 
@@ -183,6 +192,7 @@ impl<C> Inbox<C> {
             waiting: Vec::new(),
             unconfirmed: Unconfirmed::default(),
             stepping: BTreeSet::new(),
+            keyed: (self.ordering == GroupOrdering::Key).then(|| Keyed::new(round)),
         };
         self.lanes.insert(partition, lane);
         lost
@@ -209,6 +219,7 @@ impl<C> Inbox<C> {
     pub fn on_resumed(&mut self, partition: u32, epoch: i64, round: u32) {
         if let Some(lane) = self.lanes.get_mut(&partition).filter(|lane| lane.epoch == epoch) {
             (lane.round, lane.draining) = (round, false);
+            lane.on_key_round(round);
             self.drop_queued(|queued| queued.place.partition == partition);
         }
     }
@@ -216,13 +227,15 @@ impl<C> Inbox<C> {
     /// Takes a batch in. What is of an old epoch, an old round or void does not enter.
     pub fn on_batch(&mut self, batch: Batch) {
         let Batch { subscription: number, partition, epoch, round, attempts, messages } = batch;
-        if self.lanes.get(&partition).is_some_and(|lane| lane.epoch == epoch && lane.round < round) {
+        let is_over = |lane: &Lane<C>| lane.epoch == epoch && lane.round < round && lane.keyed.is_none();
+        if self.lanes.get(&partition).is_some_and(is_over) {
             self.drop_queued(|queued| queued.place.partition == partition && queued.place.round < round);
         }
         for record in messages {
             let place = Place { partition, epoch, round, offset: record.offset };
-            let charge = Charge { number, generation: self.generation, bytes: cost(&record) };
-            if !self.enter(place) {
+            let charge = self.accounts.charge(number, &record);
+            self.replace(place, &record);
+            if !self.enter(place, record.key.as_ref()) {
                 self.give_back(charge);
                 continue;
             }
@@ -232,31 +245,7 @@ impl<C> Inbox<C> {
         }
     }
 
-    /// In a tail: where partitions begin.
-    pub fn on_tailing(&mut self, partition: u32, next_offset: i64) {
-        self.positions.entry(partition).or_insert(next_offset);
-    }
-
-    /// In a tail: the broker goes on elsewhere. Behind what is dropped, or back, where the database has lost what was sent.
-    pub fn on_moved(&mut self, partition: u32, next_offset: i64) {
-        self.positions.insert(partition, next_offset);
-    }
-
-    /// In a tail: where partitions go on.
-    pub fn positions(&self) -> BTreeMap<u32, i64> {
-        self.positions.iter().map(|(partition, next)| (*partition, *next)).collect()
-    }
-
-    /// In a tail: what was not read yet is asked for again, from where the reader is.
-    pub fn rewind(&mut self) {
-        self.generation += 1;
-        self.accounts.clear();
-        for queued in self.queue.drain(..).rev() {
-            self.positions.insert(queued.place.partition, queued.place.offset);
-        }
-    }
-
-    fn enter(&mut self, place: Place) -> bool {
+    fn enter(&mut self, place: Place, key: Option<&Bytes>) -> bool {
         if place.epoch == 0 {
             let next = self.positions.entry(place.partition).or_insert(0);
             let is_new = place.offset >= *next;
@@ -270,15 +259,17 @@ impl<C> Inbox<C> {
             return false;
         }
         lane.round = place.round;
-        let book = lane.books.entry(place.round).or_default();
-        book.deliver(place.offset);
+        let is_keyed = lane.keyed.is_some();
+        let book = lane.books.entry(place.round).or_insert_with(|| Book::new(self.ordering));
+        book.deliver(place.offset, key.filter(|_| is_keyed));
         // Why: its ack was lost, or crossed the batch. The user is done with it, and is not asked twice.
         let is_new = !lane.unconfirmed.covers(place.offset);
         if !is_new {
             book.ack(place.offset);
             self.urgency = self.urgency.max(Urgency::Soon);
         }
-        while lane.books.len() > ROUNDS_REMEMBERED {
+        // By key, a message may be in work for many rounds: only what is done is forgotten.
+        while lane.books.len() > ROUNDS_REMEMBERED && !is_keyed {
             lane.books.pop_first();
         }
         is_new
@@ -304,7 +295,13 @@ impl<C> Inbox<C> {
     }
 
     /// A message failed: what was acked before is told first, what is behind it in its round is void.
-    pub fn nack(&mut self, place: Place, reason: Option<String>, pause: Option<Pause>) -> bool {
+    pub fn nack(
+        &mut self,
+        place: Place,
+        key: Option<Bytes>,
+        reason: Option<String>,
+        pause: Option<Pause>,
+    ) -> bool {
         let Some(lane) = self.lanes.get_mut(&place.partition).filter(|lane| lane.epoch == place.epoch) else {
             self.ignored += 1;
             return false;
@@ -322,6 +319,12 @@ impl<C> Inbox<C> {
                 book.ack(place.offset);
             }
             self.urgency = self.urgency.max(Urgency::Soon);
+            return true;
+        }
+        if lane.keyed.is_some() {
+            self.out.push_back(Outgoing::Nack { place, reason, pause });
+            self.urgency = Urgency::Now;
+            self.void_key(place, key);
             return true;
         }
         lane.void_from.insert(place.round, place.offset);
@@ -350,7 +353,10 @@ impl<C> Inbox<C> {
 
     /// Everything that is here is still worked on, queued or not.
     pub fn progress_all(&mut self) {
-        let is_in_work = |lane: &Lane<C>| lane.books.get(&lane.round).is_some_and(|book| !book.is_empty());
+        let is_in_work = |lane: &Lane<C>| {
+            let counts = |round: u32| round == lane.round || lane.keyed.is_some();
+            lane.books.iter().any(|(round, book)| counts(*round) && !book.is_empty())
+        };
         let lanes = self.lanes.iter().filter(|(_, lane)| is_in_work(lane));
         let places: Vec<Place> = lanes
             .map(|(partition, lane)| {
@@ -363,15 +369,8 @@ impl<C> Inbox<C> {
 
     /// A message has left the client's hands.
     pub fn give_back(&mut self, charge: Charge) {
-        if charge.generation != self.generation {
-            return;
-        }
-        if let Some(account) = self.accounts.get_mut(&charge.number) {
-            account.messages = account.messages.saturating_add(1);
-            account.bytes = account.bytes.saturating_add(charge.bytes);
-            if account.is_due() {
-                self.urgency = Urgency::Now;
-            }
+        if self.accounts.give_back(charge) == Due::Now {
+            self.urgency = Urgency::Now;
         }
     }
 
@@ -390,13 +389,7 @@ impl<C> Inbox<C> {
 
     /// Credit that is due: the number, messages and bytes.
     pub fn collect_credit(&mut self) -> Vec<(u32, CreditGrant)> {
-        let due = self.accounts.iter_mut().filter(|(_, account)| account.is_due());
-        due.map(|(number, account)| {
-            let grant = CreditGrant { messages: account.messages, bytes: account.bytes };
-            (account.messages, account.bytes) = (0, 0);
-            (*number, grant)
-        })
-        .collect()
+        self.accounts.collect()
     }
 
     /// Everything that was acknowledged and is not known to be durable: partition, epoch, round and what was said.
@@ -461,19 +454,6 @@ impl<C> Lane<C> {
     fn is_void(&self, place: Place) -> bool {
         self.void_from.get(&place.round).is_some_and(|from| *from <= place.offset)
     }
-}
-
-impl Account {
-    fn is_due(&self) -> bool {
-        self.messages >= (self.granted.messages / CREDIT_PARTS).max(1)
-            || self.bytes >= (self.granted.bytes / u64::from(CREDIT_PARTS)).max(1)
-    }
-}
-
-/// What a message costs: payload, key, and headers as they are stored.
-fn cost(record: &Record) -> u64 {
-    let key = record.key.as_ref().map_or(0, bytes::Bytes::len);
-    (record.payload.len() + key + record.headers.as_ref().map_or(0, headers_bytes)) as u64
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use uuid::Uuid;
 
+use super::accounts::CREDIT_PARTS;
 use super::*;
 
 const CREDIT: CreditGrant = CreditGrant { messages: 8, bytes: 1000 };
@@ -56,7 +57,7 @@ fn a_nack_makes_void_what_is_behind_it_and_lets_count_what_is_before_it() {
     inbox.on_batch(batch(4, 1, 0..6));
     let first: Vec<Queued> = (0..4).map(|_| inbox.take().unwrap()).collect();
     assert_eq!(inbox.ack(first[3].place, None), Ok(()));
-    assert!(inbox.nack(first[1].place, None, None));
+    assert!(inbox.nack(first[1].place, None, None, None));
     assert_eq!(taken(&mut inbox), [], "4 and 5 are void");
     inbox.on_batch(batch(4, 1, 6..8));
     assert_eq!(taken(&mut inbox), [], "and so is what was on its way");
@@ -176,7 +177,7 @@ proptest! {
                 }
                 Step::Nack(pick) if !held.is_empty() => {
                     let queued = held.remove(pick.index(held.len()));
-                    if inbox.nack(queued.place, None, None) {
+                    if inbox.nack(queued.place, None, None, None) {
                         (round, next) = (round + 1, queued.place.offset);
                     }
                     inbox.give_back(queued.charge);
@@ -252,4 +253,40 @@ fn a_tail_that_goes_back_takes_offsets_again_that_name_other_messages_now() {
     inbox.on_moved(7, 5);
     inbox.on_batch(batch(0, 0, 5..9));
     assert_eq!(taken(&mut inbox), [(0, 5), (0, 6), (0, 7), (0, 8)]);
+}
+
+fn keyed_batch(round: u32, messages: &[(i64, &'static str)]) -> Batch {
+    let mut keyed = batch(4, round, messages.iter().map(|(offset, _)| *offset));
+    for (record, (_, key)) in keyed.messages.iter_mut().zip(messages) {
+        record.key = Some(bytes::Bytes::from_static(key.as_bytes()));
+    }
+    keyed
+}
+
+#[test]
+fn by_key_a_failure_is_void_alone_and_acks_of_older_rounds_are_told_one_by_one() {
+    let mut inbox: Inbox<&'static str> = Inbox::new();
+    inbox.order_by(GroupOrdering::Key);
+    inbox.open(1, CREDIT);
+    inbox.on_granted(7, 4, 1);
+    inbox.on_batch(keyed_batch(1, &[(0, "a"), (1, "b"), (2, "a"), (3, "b")]));
+    let [first, other] = [inbox.take().unwrap(), inbox.take().unwrap()];
+    assert!(inbox.nack(first.place, first.record.key.clone(), None, None));
+    assert_eq!(inbox.len(), 1, "2 stands behind 0 and comes again");
+    // 0 comes again, in a newer round; what is in work of b stays.
+    inbox.on_batch(keyed_batch(2, &[(0, "a"), (2, "a"), (4, "b")]));
+    assert!(inbox.counts(other.place));
+    assert_eq!(inbox.ack(other.place, None), Ok(()));
+    let offsets: Vec<i64> = std::iter::from_fn(|| inbox.take()).map(|queued| queued.place.offset).collect();
+    assert_eq!(offsets, [3, 0, 2, 4]);
+    assert!(!inbox.counts(first.place), "its copy is to be worked on");
+    let told: Vec<_> = inbox
+        .collect()
+        .into_iter()
+        .filter_map(|out| match out {
+            Outgoing::Ack { round, tally, .. } => Some((round, tally.next, tally.ranges.len())),
+            Outgoing::Nack { .. } | Outgoing::Progress { .. } => None,
+        })
+        .collect();
+    assert_eq!(told, [(1, None, 1)]);
 }

@@ -18,7 +18,8 @@
 //! | [`step`] | acks and publishes that happen together, as a user builds them |
 //! | `reservation` | what a step acknowledges, while it is under way |
 //! | `steps` | steps without an answer |
-//! | `readers` | subscriptions and tails across sessions |
+//! | `readers`, `selecting` | subscriptions and tails across sessions |
+//! | `parts` | the topics of a subscription that selects them (pure) |
 //! | [`subscribe`] | asking for them |
 //! | [`run`] | handling messages with a function |
 //! | [`pipeline`] | the same, where each message and what follows from it are one step |
@@ -38,6 +39,7 @@ mod line;
 mod link;
 pub mod options;
 mod owner;
+mod parts;
 mod pause;
 pub mod pipeline;
 pub mod publisher;
@@ -46,6 +48,7 @@ mod readers;
 mod reroute;
 mod reservation;
 pub mod run;
+mod selecting;
 pub mod step;
 mod steps;
 pub mod subscribe;
@@ -58,6 +61,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch}
 
 use rustls::ClientConfig;
 
+use crate::selection::Selection;
 use crate::tls::{self, Extra};
 use crate::wire::bounds::WEBSOCKET_PATH;
 use crate::wire::{Limits, NewMessage, Start};
@@ -236,6 +240,20 @@ impl Client {
     /// Becomes a member of a group: `client.subscribe("orders", "billing").await` yields a stream of deliveries.
     pub fn subscribe(&self, topic: impl Into<String>, group: impl Into<String>) -> Subscribing {
         Subscribing::new(self.clone(), topic.into(), group.into())
+    }
+
+    /// Becomes a member of a group on several topics: those that are selected, now and later.
+    ///
+    /// ```no_run
+    /// # use laneway_client::{Client, Error, selection::Selection};
+    /// # async fn example(client: Client) -> Result<(), Error> {
+    /// let selection = Selection { pattern: Some("orders.*".to_owned()), ..Selection::default() };
+    /// let mut orders = client.select(selection, "billing").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn select(&self, selection: Selection, group: impl Into<String>) -> Subscribing {
+        Subscribing::select(self.clone(), selection, group.into())
     }
 
     /// Reads without a group: `client.tail("orders", Start::Latest).await` yields a stream of deliveries.

@@ -7,7 +7,10 @@ use tokio::sync::oneshot;
 
 use super::delivery::{Shared, refuse};
 use super::error::Error;
-use crate::wire::{CreditGrant, GroupSettings, ResumeOutcome, ResumeReport, Start, Subscribe, Tail};
+use super::parts::Parts;
+use crate::wire::{
+    CreditGrant, GroupSettings, ResumeOutcome, ResumeReport, ResumedLane, Select, Start, Subscribe, Tail,
+};
 
 /// Partitions of a tail that go on by one tail each; more go on together, from the oldest of their positions.
 const TAILS_APART_MAX: usize = 32;
@@ -16,6 +19,7 @@ const TAILS_APART_MAX: usize = 32;
 #[derive(Debug, Clone)]
 pub(super) enum Wanted {
     Group(Subscribe),
+    Select(Select),
     Tail(Tail),
 }
 
@@ -60,7 +64,7 @@ impl Reader {
     /// What opens it, without ids: one question, or one per partition of a tail that goes on.
     pub fn questions(&self) -> Vec<Wanted> {
         let tail = match &self.wanted {
-            Wanted::Group(subscribe) => return vec![Wanted::Group(subscribe.clone())],
+            Wanted::Group(_) | Wanted::Select(_) => return vec![self.wanted.clone()],
             Wanted::Tail(tail) => tail,
         };
         let positions = self.shared.with(|inbox| inbox.positions());
@@ -85,22 +89,35 @@ impl Reader {
         positions.iter().map(one).collect()
     }
 
+    /// A lane of a report, if it is one of this reader, under the name that it has here.
+    fn own<'a>(&self, lane: &'a ResumedLane) -> Option<(u32, &'a ResumedLane)> {
+        let number = lane.selection.unwrap_or(lane.subscription);
+        if !self.numbers.contains(&number) {
+            return None;
+        }
+        if lane.selection.is_some() {
+            // Its client may have missed that it joined.
+            self.shared.with_parts(|parts| parts.join(lane.subscription, &lane.topic));
+        }
+        Some((self.shared.lane(lane.subscription, lane.partition)?, lane))
+    }
+
     pub fn on_resumed(&mut self, report: &ResumeReport) {
-        let ours = || report.lanes.iter().filter(|lane| self.numbers.contains(&lane.subscription));
+        let ours: Vec<(u32, &ResumedLane)> = report.lanes.iter().filter_map(|lane| self.own(lane)).collect();
         let lost = self.shared.with(|inbox| {
             inbox.reopen();
             let mut lost = Vec::new();
             for (partition, _) in inbox.lanes() {
                 let resumed =
-                    ours().find(|lane| lane.partition == partition && lane.outcome == ResumeOutcome::Resumed);
+                    ours.iter().find(|(of, lane)| *of == partition && lane.outcome == ResumeOutcome::Resumed);
                 match resumed {
-                    Some(lane) => inbox.on_resumed(partition, lane.epoch, lane.round),
+                    Some((_, lane)) => inbox.on_resumed(partition, lane.epoch, lane.round),
                     None => lost.extend(inbox.on_revoked(partition, i64::MAX)),
                 }
             }
-            for lane in ours().filter(|lane| lane.outcome == ResumeOutcome::Resumed) {
-                if !inbox.holds(lane.partition, lane.epoch) {
-                    lost.extend(inbox.on_granted(lane.partition, lane.epoch, lane.round));
+            for (own, lane) in ours.iter().filter(|(_, lane)| lane.outcome == ResumeOutcome::Resumed) {
+                if !inbox.holds(*own, lane.epoch) {
+                    lost.extend(inbox.on_granted(*own, lane.epoch, lane.round));
                 }
             }
             lost
@@ -110,8 +127,9 @@ impl Reader {
 
     pub fn on_reset(&mut self, now: Instant) {
         self.numbers.clear();
+        self.shared.with_parts(Parts::reset);
         match self.wanted {
-            Wanted::Group(_) => refuse(self.shared.with(|inbox| inbox.reset())),
+            Wanted::Group(_) | Wanted::Select(_) => refuse(self.shared.with(|inbox| inbox.reset())),
             Wanted::Tail(_) => self.shared.with(|inbox| inbox.rewind()),
         }
         if self.phase != Phase::Leaving {

@@ -34,10 +34,11 @@ pub(super) enum Verdict {
     NewSession,
 }
 
-/// The number that a reader has in this session.
+/// How a lane of a reader is called in this session.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Numbered {
-    As(u32),
+    /// The number of the subscription, and the partition.
+    As((u32, u32)),
     /// It is being asked for.
     NotYet,
     /// It has ended.
@@ -105,6 +106,7 @@ impl Readers {
                 *next_id += 1;
                 let (id, credit) = match &mut wanted {
                     Wanted::Group(subscribe) => (&mut subscribe.id, &mut subscribe.credit),
+                    Wanted::Select(select) => (&mut select.id, &mut select.credit),
                     Wanted::Tail(tail) => (&mut tail.id, &mut tail.credit),
                 };
                 *id = *next_id;
@@ -113,6 +115,7 @@ impl Readers {
                 self.asked.insert(*next_id, (*key, *credit));
                 out.push_back(match wanted {
                     Wanted::Group(subscribe) => ClientFrame::Subscribe(subscribe),
+                    Wanted::Select(select) => ClientFrame::Select(Box::new(select)),
                     Wanted::Tail(tail) => ClientFrame::Tail(tail),
                 });
             }
@@ -121,6 +124,9 @@ impl Readers {
 
     pub fn on_subscribed(&mut self, subscribed: &Subscribed) {
         let Some((key, credit)) = self.asked.remove(&subscribed.id) else { return };
+        if let Some(reader) = self.readers.get(&key) {
+            reader.shared.with(|inbox| inbox.order_by(subscribed.settings.ordering));
+        }
         let opened = Opened::Group { settings: subscribed.settings, partitions: subscribed.partitions };
         self.on_open(key, subscribed.subscription, credit, opened);
     }
@@ -135,7 +141,38 @@ impl Readers {
         self.on_open(key, tailing.subscription, credit, Opened::Tail);
     }
 
-    fn on_open(&mut self, key: u64, number: u32, credit: CreditGrant, opened: Opened) {
+    pub(super) fn take_asked(&mut self, id: u64) -> Option<(u64, CreditGrant)> {
+        self.asked.remove(&id)
+    }
+
+    pub(super) fn wanted(&mut self, key: u64) -> Option<&mut Wanted> {
+        self.readers.get_mut(&key).map(|reader| &mut reader.wanted)
+    }
+
+    /// A topic of a selection has a number of its own.
+    pub(super) fn name(&mut self, number: u32, selection: u32) {
+        if let Some(key) = self.numbers.get(&selection).copied() {
+            self.numbers.insert(number, key);
+        }
+    }
+
+    pub(super) fn unname(&mut self, number: u32) {
+        self.numbers.remove(&number);
+    }
+
+    /// The number of the whole subscription that a number belongs to.
+    pub(super) fn first_number(&self, number: u32) -> Option<u32> {
+        let reader = self.numbers.get(&number).and_then(|key| self.readers.get(key))?;
+        if reader.shared.selects() { reader.numbers.first().copied() } else { Some(number) }
+    }
+
+    /// The number of a reader, for who knows its inbox; `None`: it has ended. Inside: it is being asked for.
+    pub(super) fn number_of(&self, shared: &Arc<Shared>) -> Option<Option<u32>> {
+        let reader = self.readers.values().find(|reader| Arc::ptr_eq(&reader.shared, shared))?;
+        Some(reader.numbers.first().copied())
+    }
+
+    pub(super) fn on_open(&mut self, key: u64, number: u32, credit: CreditGrant, opened: Opened) {
         let Some(reader) = self.readers.get_mut(&key) else { return };
         reader.phase = Phase::Open;
         reader.numbers.push(number);
@@ -149,14 +186,6 @@ impl Readers {
     /// The inbox of a number.
     pub fn shared(&self, number: u32) -> Option<&Arc<Shared>> {
         self.numbers.get(&number).and_then(|key| self.readers.get(key)).map(|reader| &reader.shared)
-    }
-
-    /// The number of a reader, for who knows its inbox.
-    pub fn numbered(&self, shared: &Arc<Shared>) -> Numbered {
-        match self.readers.values().find(|reader| Arc::ptr_eq(&reader.shared, shared)) {
-            Some(reader) => reader.numbers.first().map_or(Numbered::NotYet, |number| Numbered::As(*number)),
-            None => Numbered::Never,
-        }
     }
 
     /// A number is not used any more.
@@ -174,8 +203,9 @@ impl Readers {
     pub fn on_acked(&mut self, id: u64) {
         let Some(Asked { reader, ack, .. }) = self.confirmations.on_acked(id) else { return };
         if let Some(reader) = self.readers.get(&reader) {
-            let (partition, epoch, tally) = (ack.partition, ack.epoch, tally_of(ack));
-            reader.shared.with(|inbox| inbox.on_confirmed(partition, epoch, &tally));
+            let Some(lane) = reader.shared.lane(ack.subscription, ack.partition) else { return };
+            let (epoch, tally) = (ack.epoch, tally_of(ack));
+            reader.shared.with(|inbox| inbox.on_confirmed(lane, epoch, &tally));
         }
     }
 
@@ -255,15 +285,17 @@ impl Readers {
         let unconfirmed_before = self.lanes_at_stake();
         for reader in self.readers.values_mut() {
             reader.asked_before = resumed.is_some() && (reader.asked_before || reader.phase == Phase::Asked);
-            let is_group = matches!(reader.wanted, Wanted::Group(_));
+            let is_group = matches!(reader.wanted, Wanted::Group(_) | Wanted::Select(_));
             match (resumed, is_group && !reader.numbers.is_empty()) {
                 (Some(report), true) => reader.on_resumed(report),
                 (Some(_), false) | (None, _) => reader.on_reset(now),
             }
         }
         self.readers.retain(|_, reader| reader.phase != Phase::Leaving || !reader.numbers.is_empty());
-        let known =
-            self.readers.iter().flat_map(|(key, reader)| reader.numbers.iter().map(|one| (*one, *key)));
+        let known = self.readers.iter().flat_map(|(key, reader)| {
+            let parts = reader.shared.with_parts(|parts| parts.numbers().collect::<Vec<u32>>());
+            reader.numbers.iter().copied().chain(parts).map(|one| (one, *key))
+        });
         self.numbers = known.collect();
         // Acks that went with their lanes are refused, whether somebody had asked for their confirmation or not.
         let refused = self.acks_refused + unconfirmed_before.saturating_sub(self.lanes_at_stake());
@@ -279,9 +311,12 @@ impl Readers {
     /// Acks that want an answer and have none, if their lanes are still held.
     fn ask_again(&mut self, asked: Vec<Asked>, next_id: &mut u64, out: &mut VecDeque<ClientFrame>) {
         for one in asked {
-            let Ack { partition, epoch, .. } = one.ack;
-            let reader = self.readers.get(&one.reader);
-            match reader.is_some_and(|reader| reader.shared.with(|inbox| inbox.holds(partition, epoch))) {
+            let Ack { subscription, partition, epoch, .. } = one.ack;
+            let holds = |reader: &Reader| {
+                let lane = reader.shared.lane(subscription, partition);
+                lane.is_some_and(|lane| reader.shared.with(|inbox| inbox.holds(lane, epoch)))
+            };
+            match self.readers.get(&one.reader).is_some_and(holds) {
                 true => self.confirmations.ask(one, next_id, out),
                 false => {
                     self.on_ack_refused(&one);
@@ -293,9 +328,11 @@ impl Readers {
 
     /// A reader that leaves has its acks committed with the release of its lanes; any other one gets the messages again.
     fn on_ack_refused(&mut self, asked: &Asked) {
-        let Ack { partition, epoch, round, .. } = asked.ack;
+        let Ack { subscription, partition, epoch, round, .. } = asked.ack;
         let Some(reader) = self.readers.get(&asked.reader) else { return };
-        reader.shared.with(|inbox| inbox.on_ack_refused(partition, epoch, round));
+        if let Some(lane) = reader.shared.lane(subscription, partition) {
+            reader.shared.with(|inbox| inbox.on_ack_refused(lane, epoch, round));
+        }
         self.acks_refused += usize::from(reader.phase != Phase::Leaving);
     }
 
@@ -334,7 +371,10 @@ impl Readers {
             let Some(number) = reader.numbers.first().copied() else { continue };
             let (outgoing, credit) = reader.shared.with(|inbox| (inbox.collect(), inbox.collect_credit()));
             for one in outgoing {
-                send(*key, number, one, next_id, &mut self.confirmations, out);
+                match reader.shared.wire(Some(number), one.lane()) {
+                    Some(name) => send(*key, name, one, next_id, &mut self.confirmations, out),
+                    None => refuse(one.into_waiting()), // its topic has left
+                }
             }
             if reader.phase == Phase::Open {
                 out.extend(credit.into_iter().map(|(subscription, grant)| {
@@ -354,8 +394,9 @@ impl Readers {
     /// Says once more what was told and is not known to be durable, and wants an answer.
     fn confirm_told(&mut self, next_id: &mut u64, out: &mut VecDeque<ClientFrame>) {
         for (key, reader) in &self.readers {
-            let Some(subscription) = reader.numbers.first().copied() else { continue };
-            for (partition, epoch, round, tally) in reader.shared.with(|inbox| inbox.unconfirmed()) {
+            let number = reader.numbers.first().copied();
+            for (lane, epoch, round, tally) in reader.shared.with(|inbox| inbox.unconfirmed()) {
+                let Some((subscription, partition)) = reader.shared.wire(number, lane) else { continue };
                 let Tally { next, ranges } = tally;
                 let ack = Ack { id: None, subscription, partition, epoch, round, next, ranges };
                 let asked = Asked { reader: *key, ack, waiting: Vec::new() };
@@ -391,21 +432,23 @@ fn tally_of(ack: Ack) -> Tally {
 fn leave(wanted: &Wanted, subscription: u32, next_id: &mut u64) -> ClientFrame {
     *next_id += 1;
     match wanted {
-        Wanted::Group(_) => ClientFrame::Unsubscribe(Unsubscribe { id: *next_id, subscription }),
+        Wanted::Group(_) | Wanted::Select(_) => {
+            ClientFrame::Unsubscribe(Unsubscribe { id: *next_id, subscription })
+        }
         Wanted::Tail(_) => ClientFrame::Untail(Untail { id: *next_id, subscription }),
     }
 }
 
 fn send(
     reader: u64,
-    subscription: u32,
+    (subscription, partition): (u32, u32),
     outgoing: Outgoing<Confirm>,
     next_id: &mut u64,
     confirmations: &mut Confirmations,
     out: &mut VecDeque<ClientFrame>,
 ) {
     match outgoing {
-        Outgoing::Ack { partition, epoch, round, tally, waiting } => {
+        Outgoing::Ack { epoch, round, tally, waiting, .. } => {
             let (next, ranges) = (tally.next, tally.ranges);
             let ack = Ack { id: None, subscription, partition, epoch, round, next, ranges };
             match waiting.is_empty() {
@@ -414,13 +457,13 @@ fn send(
             }
         }
         Outgoing::Nack { place, reason, pause } => {
-            let Place { partition, epoch, round, offset } = place;
+            let Place { epoch, round, offset, .. } = place;
             let (delay_ms, until) = Pause::members(pause);
             let nack =
                 Nack { id: None, subscription, partition, epoch, round, offset, reason, delay_ms, until };
             out.push_back(ClientFrame::Nack(nack));
         }
-        Outgoing::Progress { partition, epoch, round } => {
+        Outgoing::Progress { epoch, round, .. } => {
             out.push_back(ClientFrame::Progress(Progress {
                 id: None,
                 subscription,

@@ -23,7 +23,7 @@ pub(super) struct LaneAck {
 
 impl LaneAck {
     /// As a frame has it. Always the same ranges, so that a broker knows the step again.
-    pub fn ack(&self, subscription: u32) -> Ack {
+    pub fn ack(&self, (subscription, partition): (u32, u32)) -> Ack {
         // Order: the last place, because an ack must have been sent, as far as it reaches, in the round that it names.
         let last = self.places[self.places.len() - 1];
         let mut ranges: Vec<OffsetRange> = Vec::new();
@@ -33,7 +33,7 @@ impl LaneAck {
                 Some(_) | None => ranges.push(OffsetRange { from: *offset, to: *offset + 1 }),
             }
         }
-        let Place { partition, epoch, round, .. } = last;
+        let Place { epoch, round, .. } = last;
         Ack { id: None, subscription, partition, epoch, round, next: None, ranges }
     }
 
@@ -79,13 +79,14 @@ impl Reservation {
         Ok(taken)
     }
 
-    pub fn readers(&self) -> &[Arc<Shared>] {
-        &self.readers
+    /// Its lanes: whose each is, and its number there.
+    pub fn lanes(&self) -> impl Iterator<Item = (&Arc<Shared>, u32)> {
+        self.lanes.iter().map(|lane| (&self.readers[lane.reader], lane.lane().0))
     }
 
-    /// The acks of the step, given the subscriptions of its readers.
-    pub fn acks(&self, subscriptions: &[u32]) -> Vec<Ack> {
-        self.lanes.iter().map(|lane| lane.ack(subscriptions[lane.reader])).collect()
+    /// The acks of the step, given how a broker calls its lanes.
+    pub fn acks(&self, names: &[(u32, u32)]) -> Vec<Ack> {
+        self.lanes.iter().zip(names).map(|(lane, name)| lane.ack(*name)).collect()
     }
 
     /// Whether all its lanes are still held.
@@ -140,7 +141,7 @@ mod tests {
 
     fn said(acks: &[(usize, Place)]) -> Vec<Said> {
         let of = |lane: &LaneAck| {
-            let Ack { partition, epoch, round, ranges, next, id, .. } = lane.ack(9);
+            let Ack { partition, epoch, round, ranges, next, id, .. } = lane.ack((9, lane.lane().0));
             assert_eq!((next, id), (None, None));
             let ranges = ranges.iter().map(|range| (range.from, range.to)).collect();
             (lane.reader, partition, epoch, round, ranges)

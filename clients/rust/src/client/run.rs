@@ -8,12 +8,14 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
 use super::delivery::{Delivery, Subscription};
 use super::error::Error;
+use crate::wire::GroupOrdering;
 
 /// Stops a [`Subscription::run`] or [`run_pipeline`](Subscription::run_pipeline) in order. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -53,12 +55,31 @@ pub(super) enum Outcome {
     Gone,
 }
 
-/// What waits in one partition. Present while a message of it is in work.
-type Waiting = HashMap<u32, VecDeque<Delivery>>;
+/// What is handled one after the other: a partition, or a key of one; a message without a key stands for itself.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Line {
+    Partition(u32),
+    Key(u32, Bytes),
+    Own(u32, i64),
+}
+
+impl Line {
+    fn of(delivery: &Delivery, ordering: GroupOrdering) -> Self {
+        match (ordering, &delivery.key) {
+            (GroupOrdering::Partition, _) => Line::Partition(delivery.place.partition),
+            (GroupOrdering::Key, Some(key)) => Line::Key(delivery.place.partition, key.clone()),
+            (GroupOrdering::Key, None) => Line::Own(delivery.place.partition, delivery.offset),
+        }
+    }
+}
+
+/// What waits in one line. Present while a message of it is in work.
+type Waiting = HashMap<Line, VecDeque<Delivery>>;
 
 impl Subscription {
     /// Calls `handler` for every message: `Ok` acknowledges it, `Err` refuses it with the text of the error. Up to
-    /// `concurrency` partitions are handled at the same time, each of them in order.
+    /// `concurrency` partitions are handled at the same time, each of them in order; if the group keeps order by key, up to
+    /// `concurrency` keys.
     ///
     /// Ends when `stop` is called, when the client is closed, or with the reason why the subscription has ended. What is in
     /// work is finished first, and acknowledged.
@@ -99,6 +120,7 @@ impl Subscription {
         let concurrency = concurrency.max(1);
         let (mut in_work, mut waiting, mut handled) =
             (FuturesUnordered::new(), Waiting::new(), Handled::default());
+        let ordering = self.settings.ordering;
         let mut parked: VecDeque<Delivery> = VecDeque::new();
         let begin = |delivery: Delivery| {
             let delivery = Arc::new(delivery);
@@ -110,11 +132,12 @@ impl Subscription {
         loop {
             while !is_over && in_work.len() < concurrency {
                 let Some(next) = parked.pop_front() else { break };
-                match waiting.get_mut(&next.partition) {
+                let line = Line::of(&next, ordering);
+                match waiting.get_mut(&line) {
                     Some(behind) => behind.push_back(next),
                     None if !next.counts() => {} // its lane has moved, or it comes again in a newer round
                     None => {
-                        waiting.insert(next.partition, VecDeque::new());
+                        waiting.insert(line, VecDeque::new());
                         in_work.push(begin(next));
                     }
                 }
@@ -125,7 +148,8 @@ impl Subscription {
             tokio::select! {
                 biased; // settle what we hold before taking more
                 Some((delivery, outcome)) = in_work.next() => {
-                    let next = settle(delivery, outcome, &mut waiting, &mut handled);
+                    let line = Line::of(&delivery, ordering);
+                    let next = settle(&delivery, &line, outcome, &mut waiting, &mut handled);
                     match next {
                         Some(next) if !is_over => in_work.push(begin(next)),
                         Some(_) | None => {}
@@ -133,7 +157,7 @@ impl Subscription {
                 }
                 () = &mut stopping, if !is_over => is_over = true,
                 next = self.next(), if !is_over => match next {
-                    Some(next) => match waiting.get_mut(&next.partition) {
+                    Some(next) => match waiting.get_mut(&Line::of(&next, ordering)) {
                         Some(behind) => behind.push_back(next),
                         None => parked.push_back(next),
                     },
@@ -148,14 +172,14 @@ impl Subscription {
     }
 }
 
-/// Settles a message. Returns the next of its partition, which is in work from then on.
+/// Settles a message. Returns the next of its line, which is in work from then on.
 fn settle(
-    delivery: Arc<Delivery>,
+    delivery: &Delivery,
+    line: &Line,
     outcome: Outcome,
     waiting: &mut Waiting,
     handled: &mut Handled,
 ) -> Option<Delivery> {
-    let partition = delivery.partition;
     match outcome {
         Outcome::Done => {
             handled.acked += 1;
@@ -168,11 +192,11 @@ fn settle(
         }
         Outcome::Gone => {}
     }
-    let behind = waiting.get_mut(&partition)?;
+    let behind = waiting.get_mut(line)?;
     // What the nack has made void, or what a newer round or another epoch has replaced, comes again.
     let next = std::iter::from_fn(|| behind.pop_front()).find(Delivery::counts);
     if next.is_none() {
-        waiting.remove(&partition);
+        waiting.remove(line);
     }
     next
 }

@@ -181,7 +181,7 @@ fn check_step(
     if (bytes + ranges * size_of::<Place>()) as u64 <= limits.frame_bytes_max / 8 {
         return Ok(());
     }
-    let acks = lanes.iter().map(|lane| lane.ack(u32::MAX)).collect();
+    let acks = lanes.iter().map(|lane| lane.ack((u32::MAX, u32::MAX))).collect();
     let whole = Transact { id: u64::MAX, step_id, acks, publishes: publishes.to_vec() };
     let bytes = subprotocol.encode_client(&ClientFrame::Transact(whole)).len();
     at_most(

@@ -80,7 +80,7 @@ impl Steps {
         next_id: &mut u64,
     ) -> Option<Transact> {
         while self.under_way.len() < most {
-            let ready = |(key, open): (&u64, &Open)| Some((*key, open.subscriptions(now, readers)?));
+            let ready = |(key, open): (&u64, &Open)| Some((*key, open.names(now, readers)?));
             let (key, subscriptions) = self.open.iter().find_map(ready)?;
             let open = self.open.get_mut(&key)?;
             match subscriptions {
@@ -181,8 +181,8 @@ impl Steps {
 }
 
 impl Open {
-    /// The subscriptions of its readers if it may be sent now, or why it never will be. `None`: not now.
-    fn subscriptions(&self, now: Instant, readers: &Readers) -> Option<Result<Vec<u32>, Error>> {
+    /// How its lanes are called if it may be sent now, or why it never will be. `None`: not now.
+    fn names(&self, now: Instant, readers: &Readers) -> Option<Result<Vec<(u32, u32)>, Error>> {
         match self.standing {
             Standing::Due(at) if at <= now => {}
             Standing::Due(_) | Standing::UnderWay => return None,
@@ -190,22 +190,22 @@ impl Open {
         if !self.was_sent && !self.step.reservation.is_held() {
             return Some(Err(Error::LaneLost)); // no broker has seen it
         }
-        let mut subscriptions = Vec::new();
-        for reader in self.step.reservation.readers() {
-            match readers.numbered(reader) {
-                Numbered::As(number) => subscriptions.push(number),
+        let mut names = Vec::new();
+        for (reader, lane) in self.step.reservation.lanes() {
+            match readers.numbered(reader, lane) {
+                Numbered::As(name) => names.push(name),
                 Numbered::NotYet => return None,
                 Numbered::Never if self.was_sent => return Some(Err(Error::TimedOut { doubtful: true })),
                 Numbered::Never => return Some(Err(Error::LaneLost)),
             }
         }
-        Some(Ok(subscriptions))
+        Some(Ok(names))
     }
 
-    fn frame(&mut self, id: u64, subscriptions: &[u32]) -> Transact {
+    fn frame(&mut self, id: u64, names: &[(u32, u32)]) -> Transact {
         (self.standing, self.was_sent) = (Standing::UnderWay, true);
         let NewStep { step_id, reservation, publishes, .. } = &self.step;
-        let acks = reservation.acks(subscriptions);
+        let acks = reservation.acks(names);
         Transact { id, step_id: *step_id, acks, publishes: publishes.clone() }
     }
 }

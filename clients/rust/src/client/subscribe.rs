@@ -10,10 +10,19 @@ use super::delivery::{Shared, Subscription, Tail};
 use super::error::Error;
 use super::owner::Request;
 use super::readers::{NewReader, Opened, Wanted};
+use crate::selection::Selection;
 use crate::wire::{self, BatchOptions, CreditGrant, Start, WantedSettings};
 
 /// What is accepted unless it is said otherwise: enough to keep a fast reader busy, little enough to hold in memory.
 const CREDIT_DEFAULT: CreditGrant = CreditGrant { messages: 1_000, bytes: 8 << 20 };
+
+/// What every subscription may choose.
+type Terms<'a> = Option<(
+    &'a mut Option<Start>,
+    &'a mut CreditGrant,
+    &'a mut Option<BatchOptions>,
+    &'a mut Option<WantedSettings>,
+)>;
 
 type Opening<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
@@ -22,7 +31,7 @@ type Opening<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 #[must_use = "nothing is subscribed before it is awaited"]
 pub struct Subscribing {
     client: Client,
-    frame: wire::Subscribe,
+    wanted: Wanted,
 }
 
 /// A tail to be. Await it.
@@ -37,30 +46,55 @@ impl Subscribing {
     pub(super) fn new(client: Client, topic: String, group: String) -> Self {
         let (start, batch, settings) = (None, None, None);
         let frame = wire::Subscribe { id: 0, group, topic, start, credit: CREDIT_DEFAULT, batch, settings };
-        Self { client, frame }
+        Self { client, wanted: Wanted::Group(frame) }
+    }
+
+    pub(super) fn select(client: Client, selection: Selection, group: String) -> Self {
+        let Selection { topics, pattern, labels } = selection;
+        let (start, batch, settings, credit) = (None, None, None, CREDIT_DEFAULT);
+        let frame = wire::Select { id: 0, group, topics, pattern, labels, start, credit, batch, settings };
+        Self { client, wanted: Wanted::Select(frame) }
+    }
+
+    fn terms(&mut self) -> Terms<'_> {
+        match &mut self.wanted {
+            Wanted::Group(wire::Subscribe { start, credit, batch, settings, .. })
+            | Wanted::Select(wire::Select { start, credit, batch, settings, .. }) => {
+                Some((start, credit, batch, settings))
+            }
+            Wanted::Tail(_) => None, // never a subscription
+        }
     }
 
     /// Where a new group begins; a group that exists goes on where it is.
     pub fn start(mut self, start: Start) -> Self {
-        self.frame.start = Some(start);
+        if let Some((wanted, ..)) = self.terms() {
+            *wanted = Some(start);
+        }
         self
     }
 
     /// How much may be here unread or unsettled: the bound of the memory that it takes.
     pub fn credit(mut self, messages: u32, bytes: u64) -> Self {
-        self.frame.credit = CreditGrant { messages, bytes };
+        if let Some((_, credit, ..)) = self.terms() {
+            *credit = CreditGrant { messages, bytes };
+        }
         self
     }
 
     /// How batches are cut.
     pub fn batch(mut self, batch: BatchOptions) -> Self {
-        self.frame.batch = Some(batch);
+        if let Some((_, _, wanted, _)) = self.terms() {
+            *wanted = Some(batch);
+        }
         self
     }
 
     /// Settings of the group, if it is to be made.
     pub fn settings(mut self, settings: WantedSettings) -> Self {
-        self.frame.settings = Some(settings);
+        if let Some((_, _, _, wanted)) = self.terms() {
+            *wanted = Some(settings);
+        }
         self
     }
 }
@@ -71,8 +105,8 @@ impl IntoFuture for Subscribing {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { client, frame } = self;
-            let (shared, opened) = open(&client, frame.topic.as_str().into(), Wanted::Group(frame)).await?;
+            let Self { client, wanted } = self;
+            let (shared, opened) = open(&client, wanted).await?;
             match opened {
                 Opened::Group { settings, partitions } => {
                     Ok(Subscription { shared, settings, partitions, client })
@@ -111,7 +145,7 @@ impl IntoFuture for Tailing {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let Self { client, frame } = self;
-            let (shared, _) = open(&client, frame.topic.as_str().into(), Wanted::Tail(frame)).await?;
+            let (shared, _) = open(&client, Wanted::Tail(frame)).await?;
             Ok(Tail { shared, client })
         })
     }
@@ -128,7 +162,13 @@ impl Drop for Unclaimed {
     }
 }
 
-async fn open(client: &Client, topic: Arc<str>, wanted: Wanted) -> Result<(Arc<Shared>, Opened), Error> {
+async fn open(client: &Client, wanted: Wanted) -> Result<(Arc<Shared>, Opened), Error> {
+    let topic = match &wanted {
+        Wanted::Group(wire::Subscribe { topic, .. }) | Wanted::Tail(wire::Tail { topic, .. }) => {
+            Some(topic.as_str().into())
+        }
+        Wanted::Select(_) => None,
+    };
     let shared = Shared::new(topic, client.inner.wake.clone());
     let mut unclaimed = Unclaimed(Some(shared.clone()));
     let (reply, opened) = oneshot::channel();

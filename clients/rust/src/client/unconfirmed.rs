@@ -33,6 +33,13 @@ impl Unconfirmed {
         told.next = told.next.max(tally.next);
         told.ranges.extend(&tally.ranges);
         told.ranges.sort_unstable();
+        told.ranges.dedup_by(|next, last| {
+            let touches = next.from <= last.to;
+            if touches {
+                last.to = last.to.max(next.to);
+            }
+            touches
+        });
         self.prune();
     }
 

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::group_settings::GroupSettings;
 use super::record::Record;
+use super::selecting::{Selected, TopicJoined, TopicLeft};
 use super::shared::{OffsetRange, ResumeOutcome, Token};
 use super::tracing::{TraceChanged, Traced, Watching};
 use super::transact::Transacted;
@@ -21,6 +22,12 @@ pub enum BrokerFrame {
     Transacted(Transacted),
     /// The session takes part in the group.
     Subscribed(Box<Subscribed>),
+    /// The session selects topics.
+    Selected(Box<Selected>),
+    /// A topic takes part in a selection.
+    TopicJoined(Box<TopicJoined>),
+    /// A topic no longer does.
+    TopicLeft(Box<TopicLeft>),
     /// A lane is the session's.
     LaneGranted(LaneGranted),
     /// A lane is about to move.
@@ -111,6 +118,9 @@ pub struct ResumeReport {
 pub struct ResumedLane {
     /// The subscription, by its number as before.
     pub subscription: u32,
+    /// The subscription that has selected its topic, if one has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selection: Option<u32>,
     /// Its group.
     pub group: String,
     /// Its topic.
@@ -466,6 +476,9 @@ impl BrokerFrame {
             Self::Published(_) => "published",
             Self::Transacted(_) => "transacted",
             Self::Subscribed(_) => "subscribed",
+            Self::Selected(_) => "selected",
+            Self::TopicJoined(_) => "topic_joined",
+            Self::TopicLeft(_) => "topic_left",
             Self::LaneGranted(_) => "lane_granted",
             Self::LaneDraining(_) => "lane_draining",
             Self::LaneRevoked(_) => "lane_revoked",

@@ -9,7 +9,10 @@ use uuid::Uuid;
 use super::bounds;
 use super::members;
 use super::new_message::NewMessage;
-use super::shared::{CreditGrant, GroupCapacity, OffsetRange, OnExpiry, OnFailure, Start, Token};
+use super::selecting::Select;
+use super::shared::{
+    CreditGrant, GroupCapacity, GroupOrdering, OffsetRange, OnExpiry, OnFailure, Start, Token,
+};
 use super::tracing::{ReadTrace, Watch};
 use super::transact::Transact;
 
@@ -24,6 +27,8 @@ pub enum ClientFrame {
     Transact(Transact),
     /// Joins a group.
     Subscribe(Subscribe),
+    /// Joins a group on several topics.
+    Select(Box<Select>),
     /// These are done.
     Ack(Ack),
     /// This one failed.
@@ -199,6 +204,9 @@ pub struct WantedSettings {
     /// What becomes of a message that is older than `max_age_ms` or than its own `ttl_ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_expiry: Option<OnExpiry>,
+    /// What keeps its order: all messages of a partition, or those of each key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ordering: Option<GroupOrdering>,
 }
 
 /// These are done: everything below `next`, and the `ranges`. At least one of both.
@@ -347,6 +355,7 @@ impl ClientFrame {
             Self::Publish(_) => "publish",
             Self::Transact(_) => "transact",
             Self::Subscribe(_) => "subscribe",
+            Self::Select(_) => "select",
             Self::Ack(_) => "ack",
             Self::Nack(_) => "nack",
             Self::Progress(_) => "progress",
@@ -372,6 +381,7 @@ impl ClientFrame {
             | Self::Untail(Untail { id, .. })
             | Self::Trace(ReadTrace { id, .. })
             | Self::Watch(Watch { id, .. }) => Some(*id),
+            Self::Select(select) => Some(select.id),
             Self::Ack(Ack { id, .. }) | Self::Nack(Nack { id, .. }) | Self::Progress(Progress { id, .. }) => {
                 *id
             }
@@ -403,6 +413,7 @@ impl ClientFrame {
             }) if !factor.is_finite() => {
                 Err(("settings.backoff_factor", "backoff_factor must be a finite number"))
             }
+            Self::Select(select) => select.check(),
             Self::Hello(_)
             | Self::Publish(_)
             | Self::Subscribe(_)

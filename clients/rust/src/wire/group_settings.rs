@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::shared::{GroupCapacity, OnExpiry, OnFailure};
+use super::shared::{GroupCapacity, GroupOrdering, OnExpiry, OnFailure};
 
 /// All settings of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -46,6 +46,10 @@ pub struct GroupSettings {
     #[serde(default = "OnExpiry::usual", skip_serializing_if = "OnExpiry::is_usual")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub on_expiry: OnExpiry,
+    /// What keeps its order. Absent: all messages of a partition.
+    #[serde(default, skip_serializing_if = "GroupOrdering::is_partition")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
+    pub ordering: GroupOrdering,
 }
 
 const fn is_zero(number: &u64) -> bool {

@@ -6,6 +6,7 @@
 //! | [`broker_frames`] | frames from the broker |
 //! | [`shared`] | values that stand in several frames |
 //! | [`new_message`] | a message to publish |
+//! | [`selecting`] | subscriptions that select their topics |
 //! | [`tracing`] | reading and watching traces |
 //! | [`transact`] | a step: acks and publishes together |
 //! | [`record`] | a stored message, and batches made of encoded ones |
@@ -28,6 +29,7 @@ mod msgpack;
 pub mod new_message;
 mod pack;
 pub mod record;
+pub mod selecting;
 pub mod shared;
 pub mod tracing;
 pub mod transact;
@@ -49,7 +51,10 @@ pub use frame_error::FrameError;
 pub use group_settings::GroupSettings;
 pub use new_message::NewMessage;
 pub use record::{BatchHeader, Record, RecordRef, batch_frame};
-pub use shared::{CreditGrant, GroupCapacity, OffsetRange, OnExpiry, OnFailure, ResumeOutcome, Start, Token};
+pub use selecting::{Select, Selected, TOPIC_NUMBERS_FROM, TopicJoined, TopicLeft};
+pub use shared::{
+    CreditGrant, GroupCapacity, GroupOrdering, OffsetRange, OnExpiry, OnFailure, ResumeOutcome, Start, Token,
+};
 pub use tracing::{ReadTrace, TraceChanged, Traced, Watch, Watching};
 pub use transact::{Placed, StepPublish, Transact, Transacted};
 
@@ -113,6 +118,7 @@ impl Subprotocol {
                 Self::MessagePack => transact::write_msgpack(step),
             },
             ClientFrame::Subscribe(body) => self.write(kind, body),
+            ClientFrame::Select(body) => self.write(kind, body),
             ClientFrame::Ack(body) => self.write(kind, body),
             ClientFrame::Nack(body) => self.write(kind, body),
             ClientFrame::Progress(body) => self.write(kind, body),
@@ -134,6 +140,9 @@ impl Subprotocol {
             BrokerFrame::Published(body) => self.write(kind, body),
             BrokerFrame::Transacted(body) => self.write(kind, body),
             BrokerFrame::Subscribed(body) => self.write(kind, body),
+            BrokerFrame::Selected(body) => self.write(kind, body),
+            BrokerFrame::TopicJoined(body) => self.write(kind, body),
+            BrokerFrame::TopicLeft(body) => self.write(kind, body),
             BrokerFrame::LaneGranted(body) => self.write(kind, body),
             BrokerFrame::LaneDraining(body) => self.write(kind, body),
             BrokerFrame::LaneRevoked(body) => self.write(kind, body),
@@ -171,6 +180,7 @@ impl Subprotocol {
                 Self::MessagePack => transact::read_msgpack(frame)?,
             }),
             "subscribe" => ClientFrame::Subscribe(self.body(frame)?),
+            "select" => ClientFrame::Select(Box::new(self.body(frame)?)),
             "ack" => ClientFrame::Ack(self.body(frame)?),
             "nack" => ClientFrame::Nack(self.body(frame)?),
             "progress" => ClientFrame::Progress(self.body(frame)?),
@@ -191,6 +201,9 @@ impl Subprotocol {
             "published" => BrokerFrame::Published(self.body(frame)?),
             "transacted" => BrokerFrame::Transacted(self.body(frame)?),
             "subscribed" => BrokerFrame::Subscribed(Box::new(self.body(frame)?)),
+            "selected" => BrokerFrame::Selected(self.body(frame)?),
+            "topic_joined" => BrokerFrame::TopicJoined(self.body(frame)?),
+            "topic_left" => BrokerFrame::TopicLeft(self.body(frame)?),
             "lane_granted" => BrokerFrame::LaneGranted(self.body(frame)?),
             "lane_draining" => BrokerFrame::LaneDraining(self.body(frame)?),
             "lane_revoked" => BrokerFrame::LaneRevoked(self.body(frame)?),

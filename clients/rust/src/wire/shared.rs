@@ -100,6 +100,33 @@ words! {
         Block = "block",
         /// The lane goes on without it.
         Skip = "skip",
+        /// Its key is set aside with everything behind it, and all other keys go on; only where order is kept by key.
+        Park = "park",
+    }
+}
+
+words! {
+    /// What keeps its order in a group.
+    GroupOrdering {
+        /// All messages of a partition.
+        Partition = "partition",
+        /// The messages of each key; different keys do not wait for each other.
+        Key = "key",
+    }
+}
+
+impl GroupOrdering {
+    /// Whether it is what holds if nothing is said.
+    pub fn is_partition(&self) -> bool {
+        *self == Self::Partition
+    }
+}
+
+// By hand: the words of an enum are listed without attributes.
+#[allow(clippy::derivable_impls)]
+impl Default for GroupOrdering {
+    fn default() -> Self {
+        Self::Partition
     }
 }
 

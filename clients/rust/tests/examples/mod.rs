@@ -64,6 +64,20 @@ fn subscribe(start: Option<Start>) -> Subscribe {
     Subscribe { id: 3, group, topic, start, credit: credit(), batch: None, settings: None }
 }
 
+fn select() -> Select {
+    Select {
+        id: 3,
+        group: "billing".into(),
+        topics: Vec::new(),
+        pattern: None,
+        labels: Default::default(),
+        start: None,
+        credit: credit(),
+        batch: None,
+        settings: None,
+    }
+}
+
 fn ack(next: Option<i64>, ranges: &[(i64, i64)]) -> Ack {
     let ranges = ranges.iter().copied().map(OffsetRange::from).collect();
     Ack { id: None, subscription: 1, partition: 7, epoch: 4, round: 2, next, ranges }
@@ -188,6 +202,16 @@ fn subscriptions() -> Vec<(&'static str, ClientFrame)> {
     };
     let (group, topic) = ("digest-of-the-day".repeat(8), "orders.of.all.shops".repeat(8));
     let windowed = Subscribe { settings: Some(windows), group, topic, ..subscribe(None) };
+    let named = Select { topics: vec!["orders.eu".into(), "orders.us".into()], ..select() };
+    let labels = [("namespace", "shop"), ("task", "ship")].map(|(name, value)| (name.into(), value.into()));
+    let matched = Select {
+        pattern: Some("orders.*".into()),
+        labels: labels.into(),
+        start: Some(Start::Latest),
+        batch: Some(batch_options()),
+        settings: Some(settings),
+        ..select()
+    };
     let at = Start::At("2026-11-16T06:41:00Z".into());
     let full = Subscribe { batch: Some(batch_options()), settings: Some(settings), ..subscribe(None) };
     let part = Tail { partitions: Some(vec![0, 7]), start: Some(Start::Offset(1_000)), ..tail() };
@@ -200,6 +224,8 @@ fn subscriptions() -> Vec<(&'static str, ClientFrame)> {
         ("subscribe_full", ClientFrame::Subscribe(full)),
         ("subscribe_excluded", ClientFrame::Subscribe(aside)),
         ("subscribe_windows", ClientFrame::Subscribe(windowed)),
+        ("select_topics", ClientFrame::Select(Box::new(named))),
+        ("select_pattern", ClientFrame::Select(Box::new(matched))),
         ("unsubscribe", ClientFrame::Unsubscribe(Unsubscribe { id: 4, subscription: 1 })),
         ("tail", ClientFrame::Tail(tail())),
         ("tail_partitions", ClientFrame::Tail(Tail { batch: Some(batch_options()), ..part })),
@@ -251,6 +277,7 @@ pub fn broker_frames() -> Vec<(&'static str, BrokerFrame)> {
     let mut frames = welcomes();
     frames.extend(publish_answers());
     frames.extend(lanes());
+    frames.extend(selections());
     frames.extend(batches());
     frames.extend(endings());
     frames
@@ -279,6 +306,7 @@ fn welcome(resume: Option<ResumeReport>) -> BrokerFrame {
 
 fn welcomes() -> Vec<(&'static str, BrokerFrame)> {
     let lane = ResumedLane {
+        selection: None,
         subscription: 1,
         group: "billing".into(),
         topic: "orders".into(),
@@ -355,8 +383,8 @@ fn publish_answers() -> Vec<(&'static str, BrokerFrame)> {
     ]
 }
 
-fn lanes() -> Vec<(&'static str, BrokerFrame)> {
-    let settings = GroupSettings {
+fn group_settings() -> GroupSettings {
+    GroupSettings {
         ack_deadline_ms: 30_000,
         max_attempts: 5,
         backoff_base_ms: 200,
@@ -369,7 +397,41 @@ fn lanes() -> Vec<(&'static str, BrokerFrame)> {
         window_max_ms: 0,
         max_age_ms: 0,
         on_expiry: OnExpiry::Evict,
+        ordering: GroupOrdering::Partition,
+    }
+}
+
+fn selections() -> Vec<(&'static str, BrokerFrame)> {
+    let settings = group_settings();
+    let selected = Selected { id: 3, subscription: 2, group: "billing".into(), topics: 2, settings };
+    let joined = TopicJoined {
+        selection: 2,
+        subscription: 1 << 31,
+        group: "billing".into(),
+        topic: "orders.eu".into(),
+        partitions: 16,
+        settings,
     };
+    let left = TopicLeft {
+        selection: 2,
+        subscription: Some(1 << 31),
+        topic: "orders.eu".into(),
+        reason: "deleted".into(),
+        error: None,
+    };
+    let fault = Fault::new(ErrorCode::GroupMismatch, "max_attempts is 5 in the group, not 3");
+    let refused =
+        TopicLeft { subscription: None, reason: "refused".into(), error: Some(fault), ..left.clone() };
+    vec![
+        ("selected", BrokerFrame::Selected(Box::new(selected))),
+        ("topic_joined", BrokerFrame::TopicJoined(Box::new(joined))),
+        ("topic_left", BrokerFrame::TopicLeft(Box::new(left))),
+        ("topic_left_refused", BrokerFrame::TopicLeft(Box::new(refused))),
+    ]
+}
+
+fn lanes() -> Vec<(&'static str, BrokerFrame)> {
+    let settings = group_settings();
     let (group, topic) = ("billing".to_owned(), "orders".to_owned());
     let subscribed =
         Subscribed { id: 3, subscription: 1, group, topic: topic.clone(), partitions: 16, settings };

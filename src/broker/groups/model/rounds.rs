@@ -147,6 +147,7 @@ impl Held {
             retry_in: Duration::ZERO,
         });
         let at = ResumeAt {
+            parked: Vec::new(),
             partition_id: PartitionId(1),
             epoch: Epoch(i64::from(epoch)),
             session_id: None,

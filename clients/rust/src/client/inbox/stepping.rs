@@ -175,13 +175,13 @@ mod tests {
         assert_eq!(inbox.reserve(&places[2..]), Ok(()), "2 was left alone");
         inbox.release(&places[2..]);
         assert_eq!(inbox.ack(places[0], Some("ack")), Err(Some("ack")));
-        assert!(!inbox.nack(places[0], None, None));
+        assert!(!inbox.nack(places[0], None, None, None));
         assert_eq!(inbox.ignored(), 2);
         inbox.release(&places[..2]);
         assert!(!inbox.is_stepping());
         assert_eq!(inbox.ack(places[0], None), Ok(()));
         assert_eq!(inbox.reserve(&places[..1]), Err(Unreserved::Done), "it is acknowledged");
-        assert!(inbox.nack(places[1], None, None));
+        assert!(inbox.nack(places[1], None, None, None));
         assert_eq!(inbox.reserve(&places[1..2]), Err(Unreserved::Lost), "its round is over");
     }
 
@@ -204,7 +204,7 @@ mod tests {
         let second = |offset| Place { partition: 7, epoch: 4, round: 2, offset };
         assert_eq!(inbox.ack(second(0), None), Ok(()));
         assert_eq!(acks(&mut inbox), [(Some(2), vec![])]);
-        assert!(!inbox.nack(second(1), None, None), "nobody ends a round for what is done");
+        assert!(!inbox.nack(second(1), None, None, None), "nobody ends a round for what is done");
     }
 
     #[test]

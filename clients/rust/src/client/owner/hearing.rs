@@ -34,6 +34,9 @@ impl Owner {
                 self.reroute();
             }
             BrokerFrame::Subscribed(subscribed) => self.readers.on_subscribed(&subscribed),
+            BrokerFrame::Selected(selected) => self.readers.on_selected(&selected),
+            BrokerFrame::TopicJoined(joined) => self.readers.on_topic_joined(&joined),
+            BrokerFrame::TopicLeft(left) => self.readers.on_topic_left(&left),
             BrokerFrame::Tailing(tailing) => self.readers.on_tailing(&tailing),
             BrokerFrame::Unsubscribed(left) => self.readers.on_left(left.subscription),
             BrokerFrame::Untailed(left) => self.readers.on_left(left.subscription),
@@ -47,11 +50,7 @@ impl Owner {
                     tracing::warn!(step.id = %step_id, "a step that nobody asked for");
                 }
             }
-            BrokerFrame::Batch(batch) => {
-                if let Some(shared) = self.readers.shared(batch.subscription) {
-                    shared.with(|inbox| inbox.on_batch(batch));
-                }
-            }
+            BrokerFrame::Batch(batch) => self.readers.on_batch(batch),
             BrokerFrame::LaneGranted(lane) => {
                 if let Some(reset) = &lane.reset {
                     let (from, to) = (reset.from, reset.to);
@@ -63,13 +62,13 @@ impl Owner {
                         "the group has lost messages"
                     );
                 }
-                if let Some(shared) = self.readers.shared(lane.subscription) {
-                    refuse(shared.with(|inbox| inbox.on_granted(lane.partition, lane.epoch, lane.round)));
+                if let Some((shared, own)) = self.readers.lane(lane.subscription, lane.partition) {
+                    refuse(shared.with(|inbox| inbox.on_granted(own, lane.epoch, lane.round)));
                 }
             }
             BrokerFrame::LaneDraining(lane) => {
-                if let Some(shared) = self.readers.shared(lane.subscription) {
-                    shared.with(|inbox| inbox.on_draining(lane.partition, lane.epoch));
+                if let Some((shared, own)) = self.readers.lane(lane.subscription, lane.partition) {
+                    shared.with(|inbox| inbox.on_draining(own, lane.epoch));
                 }
             }
             BrokerFrame::LaneRevoked(lane) => {
@@ -79,8 +78,8 @@ impl Owner {
                     reason = lane.reason,
                     "lane revoked"
                 );
-                if let Some(shared) = self.readers.shared(lane.subscription) {
-                    refuse(shared.with(|inbox| inbox.on_revoked(lane.partition, lane.epoch)));
+                if let Some((shared, own)) = self.readers.lane(lane.subscription, lane.partition) {
+                    refuse(shared.with(|inbox| inbox.on_revoked(own, lane.epoch)));
                 }
             }
             BrokerFrame::GoAway(go_away) => {

@@ -1,0 +1,99 @@
+//! Reading the messages of a trace, wherever they stand: block by block, some blocks at once.
+//!
+//! Like every read it looks into a remembered catalogue first, and again into the newest if that proves too old. What lies below
+//! the start of a partition is not read at all: its data keys may be gone, so that it opens no more.
+
+use futures_util::StreamExt as _;
+
+use super::{Freshness, ReadError, Reader};
+use crate::broker::keys::unopened;
+use crate::ids::{Offset, PartitionId, TraceId};
+use crate::limits::{TRACE_BYTES_MAX, TRACE_HOPS_MAX, TRACE_READS_AT_ONCE};
+use crate::store::Error;
+use crate::store::messages::Message;
+use crate::store::segments::{Catalogue, Segment};
+use crate::store::traces::{Block, Payloads};
+
+/// One message of a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hop {
+    pub partition_id: PartitionId,
+    pub message: Message,
+    /// Bytes of its payload, which may not have been read.
+    pub size: u64,
+}
+
+/// Whether a trace has reached the bound of a look-up, so that later hops may be missing.
+pub fn is_cut(hops: &[Hop]) -> bool {
+    hops.len() >= TRACE_HOPS_MAX || hops.iter().map(|hop| hop.message.bytes()).sum::<u64>() >= TRACE_BYTES_MAX
+}
+
+impl Reader {
+    /// Every stored message of a trace, in the order of publishing; the first ones if there are too many, see [`is_cut`].
+    pub async fn trace(&self, trace_id: TraceId, payloads: Payloads) -> Result<Vec<Hop>, ReadError> {
+        let blocks = self.store.trace_blocks_find(trace_id, TRACE_HOPS_MAX).await?;
+        let reads = blocks.into_iter().map(|block| self.trace_block(trace_id, block, payloads));
+        let mut reads = futures_util::stream::iter(reads).buffered(TRACE_READS_AT_ONCE);
+        let mut hops: Vec<Hop> = Vec::new();
+        while !is_cut(&hops)
+            && let Some(read) = reads.next().await
+        {
+            match read {
+                Ok(found) => hops.extend(found),
+                Err(ReadError::UnknownPartition) => {} // its topic is gone, the index has still to follow
+                Err(error) => return Err(error),
+            }
+        }
+        hops.sort_by_key(|hop| (hop.message.published_at, hop.partition_id, hop.message.offset));
+        Ok(hops)
+    }
+
+    async fn trace_block(
+        &self,
+        trace_id: TraceId,
+        block: Block,
+        payloads: Payloads,
+    ) -> Result<Vec<Hop>, ReadError> {
+        let mut freshness = Freshness::Remembered;
+        loop {
+            let catalogue = self.catalogue(block.partition_id, &mut freshness).await?;
+            let newest = catalogue.segments.last().map_or(Offset::ZERO, |segment| segment.end_offset);
+            if newest < block.end_offset && freshness == Freshness::Remembered {
+                freshness = Freshness::JustRead;
+                continue;
+            }
+            match self.trace_segments(trace_id, block, &catalogue, payloads).await {
+                Ok(hops) => return Ok(hops),
+                Err(Error::TableGone { .. }) => freshness = Freshness::JustRead,
+                Err(error) if freshness == Freshness::Remembered && unopened(&error).is_some() => {
+                    freshness = Freshness::JustRead; // it may be purged
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn trace_segments(
+        &self,
+        trace_id: TraceId,
+        block: Block,
+        catalogue: &Catalogue,
+        payloads: Payloads,
+    ) -> Result<Vec<Hop>, Error> {
+        let mut hops = Vec::new();
+        // What lies below the start may not open any more.
+        let block = Block { first_offset: block.first_offset.max(catalogue.start_offset), ..block };
+        let overlaps = |segment: &&Segment| {
+            segment.first_offset < block.end_offset && block.first_offset < segment.end_offset
+        };
+        for segment in catalogue.segments.iter().filter(overlaps) {
+            let found =
+                self.store.segment_find_trace(segment.segment_id, block, trace_id, payloads, TRACE_HOPS_MAX);
+            for (mut message, size) in found.await? {
+                self.name_causes(std::slice::from_mut(&mut message)).await?;
+                hops.push(Hop { partition_id: block.partition_id, message, size });
+            }
+        }
+        Ok(hops)
+    }
+}
