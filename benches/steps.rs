@@ -21,6 +21,8 @@ use uuid::Uuid;
 
 const ROUNDS: usize = 5;
 const WINDOW: Duration = Duration::from_secs(3);
+/// Steps before the window: the tables of a topic are made with its first messages.
+const WARM_UP: Duration = Duration::from_millis(500);
 const AT_ONCE: usize = 64;
 const PARTITIONS: u32 = 8;
 /// More than any machine does in a window.
@@ -81,6 +83,7 @@ async fn round(admin: &Admin, address: SocketAddr, rows: &Rows, number: usize) -
     let row_commits = rows.rate().await?;
     session.subscribe(&orders).await?;
     let mut worker = Worker { session, answers: 0 };
+    worker.take_steps(&results, WARM_UP).await?;
     let (steps, commits_per_step) = worker.steps_at_once(&results, rows).await?;
     let (publish_p50_us, step_p50_us) = worker.singles(&results).await?;
     worker.session.stream.close(None).await?;
@@ -175,12 +178,20 @@ impl Worker {
     /// Steps per second with so many in flight, and commits per step.
     async fn steps_at_once(&mut self, topic: &str, rows: &Rows) -> Result<(f64, f64), Failure> {
         let before = rows.commits().await?;
+        let (steps, took) = self.take_steps(topic, WINDOW).await?;
+        let commits = rows.commits().await? - before;
+        let all = f64::from(steps) + AT_ONCE as f64;
+        Ok((f64::from(steps) / took.as_secs_f64(), commits as f64 / all))
+    }
+
+    /// Takes steps for a while, so many in flight, and waits for all answers. Returns how many were answered in that time.
+    async fn take_steps(&mut self, topic: &str, length: Duration) -> Result<(u32, Duration), Failure> {
         let started = Instant::now();
         for _ in 0..AT_ONCE {
             self.step(topic).await?;
         }
         let mut steps = 0_u32;
-        while started.elapsed() < WINDOW {
+        while started.elapsed() < length {
             self.answered().await?;
             self.step(topic).await?;
             steps += 1;
@@ -189,9 +200,7 @@ impl Worker {
         for _ in 0..AT_ONCE {
             self.answered().await?;
         }
-        let commits = rows.commits().await? - before;
-        let all = f64::from(steps) + AT_ONCE as f64;
-        Ok((f64::from(steps) / took.as_secs_f64(), commits as f64 / all))
+        Ok((steps, took))
     }
 
     /// The medians of single publishes and single steps, in turn.

@@ -26,6 +26,7 @@
 //! | `metrics`, `lag` | what is counted; how far groups are behind |
 //! | `traces` | a trace as a tree, with what each group has made of it |
 //! | `watching` | what happens to traces, told as it happens |
+//! | `thinning` | whose heads want thinning |
 //! | `tailing`, `marks` | reading along without a group; finding one's place after a failover |
 
 pub mod announce;
@@ -56,6 +57,7 @@ pub mod selections;
 pub mod slab;
 pub mod steps;
 pub mod tailing;
+pub mod thinning;
 pub mod topics;
 pub mod traces;
 pub mod watching;
@@ -68,7 +70,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::schedules::room::Room;
-use crate::ids::SessionId;
+use crate::ids::{PartitionId, SessionId};
 use crate::limits::{BROKER_TTL_DEFAULT, EFFECT_RETRY_PAUSE, LANE_DRAIN_DEFAULT, TIMES_RETENTION_DEFAULT};
 use crate::store::listen::Hints;
 use crate::store::sessions::Taken;
@@ -132,7 +134,8 @@ pub struct Running {
 pub struct Assembled {
     pub broker: Broker,
     pub appenders: Vec<JoinHandle<()>>,
-    pub chores: mpsc::Receiver<appender::Chore>,
+    pub to_thin: mpsc::Receiver<PartitionId>,
+    thinning: thinning::Thinning,
     announcer: announce::Announcer,
     announcing: announce::Announcing,
     listing: selections::catalogue::Reading,
@@ -148,10 +151,11 @@ impl Assembled {
         let tails = hot_tail::HotTails::new(timelines.clone());
         let (announcer, announcing) = announce::announcer(tails.clone());
         let metrics = Arc::new(metrics::Metrics::new());
-        let appender::Appender { handle, chores, tasks } =
-            appender::Appender::start(&store, &announcer, &metrics);
+        let (thinning, to_thin) = thinning::thinning();
+        let appender::Appender { handle, tasks } =
+            appender::Appender::start(&store, &announcer, &metrics, &thinning);
         let (schedules, scheduling) = schedules::start(&store, &metrics);
-        let (steps, stepping) = steps::start(&store, &announcer, schedules.after());
+        let (steps, stepping) = steps::start(&store, &announcer, schedules.after(), &thinning);
         let (keeper, lease) = lease::lease(timelines);
         let hints = Hints::new();
         let (topics, reader) = (topics::Topics::new(store.clone()), reader::Reader::new(store.clone()));
@@ -212,7 +216,18 @@ impl Assembled {
             spans,
         };
         let appenders = tasks.into_iter().chain([stepping, scheduling]).collect();
-        Self { broker, appenders, chores, announcer, announcing, listing, keeper, hints, settings }
+        Self {
+            broker,
+            appenders,
+            to_thin,
+            thinning,
+            announcer,
+            announcing,
+            listing,
+            keeper,
+            hints,
+            settings,
+        }
     }
 
     /// Starts the chores.
@@ -235,7 +250,7 @@ impl Assembled {
             tokio::spawn(until(stop.clone(), announcing)),
             tokio::spawn(self.listing.run(stop.clone())),
             tokio::spawn(self.hints.clone().listen(store.clone(), stop.clone())),
-            tokio::spawn(tasks::upkeep::run(store.clone(), self.chores, stop.clone())),
+            tokio::spawn(tasks::upkeep::run(store.clone(), self.to_thin, stop.clone())),
             tokio::spawn(tasks::retention::run(store.clone(), stop.clone())),
             tokio::spawn(tasks::walks::run(
                 store.clone(),
@@ -246,7 +261,7 @@ impl Assembled {
             tokio::spawn(tasks::lag::run(store.clone(), lease.clone(), metrics.lag.clone(), stop.clone())),
             tokio::spawn(tasks::schedules::run(
                 store.clone(),
-                firing,
+                tasks::schedules::Told { announcer: firing, thinning: self.thinning },
                 self.broker.schedules.after().clone(),
                 Room { topics: topics.clone(), capacity: self.broker.capacity.clone() },
                 stop.clone(),

@@ -252,15 +252,15 @@ impl Owner {
             };
             lanes.push((way, ack));
         }
-        let broker = self.sessions.broker().clone();
-        let coming = broker.steps.coming();
+        let sessions = self.sessions.clone();
+        let coming = sessions.broker().steps.coming();
         let mut asked = Vec::with_capacity(lanes.len());
         for (way, ack) in lanes {
             let step_id = StepId(transact.step_id);
             asked.push(transacting::ask(way, self.known.session_id, step_id, ack).await);
         }
         self.work.push(Box::pin(async move {
-            Outcome::Answered(Box::new(transacting::transact(broker, *transact, asked, coming).await))
+            Outcome::Answered(Box::new(transacting::transact(sessions, *transact, asked, coming).await))
         }));
     }
 

@@ -11,6 +11,7 @@ use laneway_client::{Cause, TopicName, traceparent};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
+use super::Sessions;
 use super::fault::{Refusal, of_topic};
 use super::publishing::refusal;
 use super::step_spans::Told;
@@ -55,14 +56,14 @@ struct Answers {
 
 /// Carries a step out. Returns its answer.
 pub(super) async fn transact(
-    broker: Broker,
+    sessions: Sessions,
     transact: Transact,
     asked: Vec<Asked>,
     coming: Coming,
 ) -> BrokerFrame {
     let (id, step_id) = (transact.id, transact.step_id);
     let counts: Vec<usize> = transact.publishes.iter().map(|publish| publish.messages.len()).collect();
-    match carry_out(&broker, transact, asked, coming).await {
+    match carry_out(sessions.broker(), transact, asked, coming).await {
         Ok(Done { repeated, placed }) => {
             let mut placed = placed.into_iter();
             let placed = counts.iter().map(|count| placed.by_ref().take(*count).map(wire_place).collect());

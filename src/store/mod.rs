@@ -98,9 +98,13 @@ const WAIT_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Longest pause between two such tries; also how often we say that we wait.
 const WAIT_PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// A handle on the database. Cheap to clone.
+/// A handle on the database. Cheap to clone: every part of a broker has one.
 #[derive(Debug, Clone)]
-pub struct Store {
+pub struct Store(Arc<Parts>);
+
+/// What all handles share.
+#[derive(Debug, Clone)]
+pub struct Parts {
     pool: bb8::Pool<Connector>,
     /// For schema changes: without statement timeout, with a short lock timeout.
     upkeep: bb8::Pool<Connector>,
@@ -129,12 +133,12 @@ impl Store {
         let upkeep = pool(DDL_CONCURRENCY, connector.for_role(Role::Upkeep));
         let upkeep_turns = Arc::new(Semaphore::new(DDL_CONCURRENCY as usize));
         let (pool, vault) = (pool(size, connector.clone()), Arc::default());
-        Ok(Self { pool, upkeep, upkeep_turns, connector, times, vault })
+        Ok(Self(Arc::new(Parts { pool, upkeep, upkeep_turns, connector, times, vault })))
     }
 
     /// The same, with keys to seal and open payloads.
     pub fn with_key_ring(self, ring: crate::encryption::KeyRing) -> Self {
-        Self { vault: Arc::new(vault::Vault::new(ring)), ..self }
+        Self(Arc::new(Parts { vault: Arc::new(vault::Vault::new(ring)), ..Arc::unwrap_or_clone(self.0) }))
     }
 
     /// Waits until the database answers, and says so. Errors that waiting does not cure end the wait.
@@ -193,6 +197,14 @@ impl Store {
         self.vault.register_metrics(registry);
         let pools = [("shared", self.pool.clone()), ("upkeep", self.upkeep.clone())];
         registry.register_collector(Box::new(PoolUse::new(pools)));
+    }
+}
+
+impl std::ops::Deref for Store {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
     }
 }
 

@@ -1,6 +1,7 @@
 //! Small chores on partitions: sealing full segments, freezing them once, thinning heads.
 
 use jiff::Timestamp;
+use tokio_postgres::Row;
 
 use super::error::{Effect, Error};
 use super::query::{query, template};
@@ -12,7 +13,7 @@ query!(SEGMENTS_FULL = "segments_full"[]);
 query!(SEGMENTS_SEAL = "segments_seal"[INT8]);
 query!(SEGMENTS_UNFROZEN = "segments_unfrozen"[INT8]);
 query!(SEGMENTS_FROZEN = "segments_frozen"[INT8]);
-query!(HEADS_THIN = "heads_thin"[INT8, TIMESTAMPTZ, INT8]);
+query!(HEADS_THIN = "heads_thin"[INT8_ARRAY, TIMESTAMPTZ_ARRAY, INT8]);
 template!(SEGMENT_FREEZE = "segment_freeze"[]);
 
 /// Segments that one round freezes: a vacuum of a full segment takes a second or two.
@@ -33,17 +34,17 @@ impl Store {
         Ok(rows.iter().map(|row| SegmentId(row.get("segment_id"))).collect())
     }
 
-    /// Thins the heads of a partition since a moment. Returns up to when they are thin now; `None`: it has none.
+    /// Thins the heads of partitions, each since a moment. Returns up to when they are thin now; one without heads is left out.
     pub async fn heads_thin(
         &self,
-        partition_id: PartitionId,
-        since: Timestamp,
-    ) -> Result<Option<Timestamp>, Error> {
+        partitions: &[(PartitionId, Timestamp)],
+    ) -> Result<Vec<(PartitionId, Timestamp)>, Error> {
+        let (ids, since): (Vec<i64>, Vec<Timestamp>) =
+            partitions.iter().map(|(partition_id, since)| (partition_id.0, *since)).unzip();
         let connection = self.connection().await?;
-        let row = connection
-            .query_opt(&HEADS_THIN, &[&partition_id.0, &since, &HEAD_SPACING], Effect::Possible)
-            .await?;
-        Ok(row.and_then(|row| row.get("thinned_to")))
+        let rows = connection.query(&HEADS_THIN, &[&ids, &since, &HEAD_SPACING], Effect::Possible).await?;
+        let thinned = |row: &Row| (PartitionId(row.get("partition_id")), row.get("thinned_to"));
+        Ok(rows.iter().map(thinned).collect())
     }
 }
 

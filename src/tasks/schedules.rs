@@ -19,6 +19,7 @@ use crate::broker::announce::Announcer;
 use crate::broker::schedules::After;
 use crate::broker::schedules::alarm::Alarm;
 use crate::broker::schedules::room::{Apart, Lot, Room};
+use crate::broker::thinning::Thinning;
 use crate::ids::PartitionId;
 use crate::limits::{
     EFFECT_RETRY_PAUSE, LAG_PAUSE_FACTOR, REPLAY_TRIES_MAX, SCHEDULE_COMMIT_MAX, SCHEDULE_FIRE_PAUSE,
@@ -34,6 +35,13 @@ const THE_VERY_FIRST: Timestamp = Timestamp::UNIX_EPOCH;
 /// Pause while another broker makes the same tables.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
+/// Who is told that a partition has grown.
+#[derive(Debug)]
+pub struct Told {
+    pub announcer: Announcer,
+    pub thinning: Thinning,
+}
+
 struct Firing {
     store: Store,
     connection: Option<Connection>,
@@ -45,7 +53,7 @@ struct Firing {
     busy: Vec<PartitionId>,
     /// Failed turns in a row.
     failures: u32,
-    announcer: Announcer,
+    told: Told,
     after: After,
     room: Room,
     /// Partitions of topics that are full, and those that have failed alone: what is due there waits until the moment.
@@ -55,16 +63,16 @@ struct Firing {
 }
 
 /// Runs until stopped. An error is logged and the next turn tries again: what is due stays due.
-pub async fn run(store: Store, announcer: Announcer, after: After, room: Room, stop: CancellationToken) {
+pub async fn run(store: Store, told: Told, after: After, room: Room, stop: CancellationToken) {
     let alarm = after.alarm.clone();
     let work = async {
-        tokio::join!(fire(&store, announcer, after, room), look_from_the_very_first(&store, &alarm))
+        tokio::join!(fire(&store, told, after, room), look_from_the_very_first(&store, &alarm))
     };
     stop.run_until_cancelled(work).await;
 }
 
 /// Cancel safety: a transaction that is dropped half-way takes its connection with it, and happens whole or not at all.
-async fn fire(store: &Store, announcer: Announcer, after: After, room: Room) {
+async fn fire(store: &Store, told: Told, after: After, room: Room) {
     let alarm = &after.alarm.clone();
     let mut firing = Firing {
         store: store.clone(),
@@ -73,7 +81,7 @@ async fn fire(store: &Store, announcer: Announcer, after: After, room: Room) {
         wakes_at: Timestamp::MIN,
         busy: Vec::new(),
         failures: 0,
-        announcer,
+        told,
         after,
         room,
         held: BTreeMap::new(),
@@ -256,7 +264,8 @@ impl Firing {
     fn on_fired(&mut self, asked: &Portion, fired: Vec<Fired>, took: Duration) -> Duration {
         let mut messages = 0;
         for Fired { partition_id, next_offset, messages: some, bytes, lateness } in &fired {
-            self.announcer.on_appended(*partition_id, *next_offset);
+            self.told.announcer.on_appended(*partition_id, *next_offset);
+            self.told.thinning.on_wrote(*partition_id);
             self.after.tables.on_fired(*partition_id, *next_offset);
             self.after.metrics.published_messages.inc_by(*some);
             self.after.metrics.published_bytes.inc_by(*bytes);

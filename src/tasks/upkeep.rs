@@ -8,13 +8,14 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::broker::appender::Chore;
 use crate::ids::PartitionId;
 use crate::limits::UPKEEP_INTERVAL;
 use crate::store::{Connection, Error, Role, Store};
 
 /// Rounds between two looks for full segments: they wait without harm.
 const SEAL_EVERY: u32 = 5;
+/// Partitions that one statement thins: together they have some 30,000 heads.
+const THINNED_AT_ONCE: usize = 64;
 
 struct Upkeep {
     store: Store,
@@ -27,13 +28,13 @@ struct Upkeep {
 }
 
 /// Runs until stopped.
-pub async fn run(store: Store, mut chores: mpsc::Receiver<Chore>, stop: CancellationToken) {
+pub async fn run(store: Store, mut to_thin: mpsc::Receiver<PartitionId>, stop: CancellationToken) {
     let mut upkeep =
         Upkeep { store, connection: None, to_thin: HashSet::new(), thinned: HashMap::new(), round: 0 };
     let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-        while let Ok(Chore::ThinHeads(partition_id)) = chores.try_recv() {
+        while let Ok(partition_id) = to_thin.try_recv() {
             upkeep.to_thin.insert(partition_id);
         }
         if let Some(Err(error)) = stop.run_until_cancelled(upkeep.round()).await {
@@ -45,9 +46,7 @@ pub async fn run(store: Store, mut chores: mpsc::Receiver<Chore>, stop: Cancella
 
 impl Upkeep {
     async fn round(&mut self) -> Result<(), Error> {
-        for partition_id in std::mem::take(&mut self.to_thin) {
-            self.thin(partition_id).await?;
-        }
+        self.thin().await?;
         if self.round.is_multiple_of(SEAL_EVERY) {
             for partition_id in self.store.segments_full().await? {
                 let sealed = self.store.segments_seal(partition_id).await?;
@@ -67,10 +66,13 @@ impl Upkeep {
         Ok(())
     }
 
-    async fn thin(&mut self, partition_id: PartitionId) -> Result<(), Error> {
-        let since = self.thinned.get(&partition_id).copied().unwrap_or(Timestamp::UNIX_EPOCH);
-        if let Some(thinned_to) = self.store.heads_thin(partition_id, since).await? {
-            self.thinned.insert(partition_id, thinned_to);
+    /// Thins what is wanted, some partitions with each statement: those that are written to together want it together.
+    async fn thin(&mut self) -> Result<(), Error> {
+        let since = |id: &PartitionId| self.thinned.get(id).copied().unwrap_or(Timestamp::UNIX_EPOCH);
+        let wanted: Vec<(PartitionId, Timestamp)> =
+            self.to_thin.drain().map(|partition_id| (partition_id, since(&partition_id))).collect();
+        for some in wanted.chunks(THINNED_AT_ONCE) {
+            self.thinned.extend(self.store.heads_thin(some).await?);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! A broker without its chores, so that a test decides when segments are sealed, heads thinned and tables dropped.
 
-use laneway::broker::appender::Chore;
 use laneway::broker::{Assembled, Broker, BrokerSettings};
+use laneway::ids::PartitionId;
 use laneway::store::Store;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -9,15 +9,15 @@ use tokio::task::JoinHandle;
 /// A broker that publishes and reads, and does nothing by itself.
 pub struct QuietBroker {
     broker: Broker,
-    _chores: mpsc::Receiver<Chore>,
+    _to_thin: mpsc::Receiver<PartitionId>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl QuietBroker {
     pub fn start(store: Store) -> Self {
-        let Assembled { broker, appenders, chores, .. } =
+        let Assembled { broker, appenders, to_thin, .. } =
             Assembled::new(store, BrokerSettings::default(), laneway::telemetry::spans::Spans::default());
-        Self { broker, _chores: chores, tasks: appenders }
+        Self { broker, _to_thin: to_thin, tasks: appenders }
     }
 
     /// Ends it: its appenders write what they hold.

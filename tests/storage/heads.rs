@@ -29,6 +29,15 @@ async fn flush(broker: &QuietBroker, partition_id: PartitionId, flushes: usize, 
     }
 }
 
+/// Thins one partition since a moment. Returns up to when it is thin now.
+async fn thin(broker: &QuietBroker, partition_id: PartitionId, since: Timestamp) -> Option<Timestamp> {
+    let thinned = broker.store.heads_thin(&[(partition_id, since)]).await.unwrap();
+    thinned.first().map(|(thinned_id, thinned_to)| {
+        assert_eq!((*thinned_id, thinned.len()), (partition_id, 1));
+        *thinned_to
+    })
+}
+
 /// What is kept, by the definition: the last head of each run of `HEAD_SPACING` offsets, and so the newest too.
 fn thinned(heads: &[i64]) -> Vec<i64> {
     let last_of_run = |pair: &[i64]| (pair[0] / HEAD_SPACING != pair[1] / HEAD_SPACING).then_some(pair[0]);
@@ -44,15 +53,15 @@ async fn thinning_keeps_the_newest_head_and_one_per_spacing() {
     flush(&broker, other, 5, 1).await;
     flush(&broker, partition_id, 120, 100).await;
     let before = heads(&database, partition_id).await;
-    let thinned_to = broker.store.heads_thin(partition_id, Timestamp::UNIX_EPOCH).await.unwrap().unwrap();
+    let thinned_to = thin(&broker, partition_id, Timestamp::UNIX_EPOCH).await.unwrap();
     let after = heads(&database, partition_id).await;
     assert_eq!(after, thinned(&before));
     assert_eq!(after, [4_000, 8_100, 12_000]);
     // Again, from where it ended, and while more come.
     flush(&broker, partition_id, 50, 100).await;
-    let thinned_to = broker.store.heads_thin(partition_id, thinned_to).await.unwrap().unwrap();
+    let thinned_to = thin(&broker, partition_id, thinned_to).await.unwrap();
     assert_eq!(heads(&database, partition_id).await, [4_000, 8_100, 12_200, 16_300, 17_000]);
-    broker.store.heads_thin(partition_id, thinned_to).await.unwrap();
+    thin(&broker, partition_id, thinned_to).await;
     assert_eq!(heads(&database, partition_id).await, [4_000, 8_100, 12_200, 16_300, 17_000]);
     assert_eq!(heads(&database, other).await.len(), 5, "only where it was asked for");
     // The next offset is where it was.
@@ -65,10 +74,10 @@ async fn thinning_a_partition_without_heads_does_nothing() {
     let database = TestDatabase::new().await;
     let broker = QuietBroker::start(database.store());
     let topic = topic(&broker, "orders", 1).await;
-    let nothing = broker.store.heads_thin(topic.partitions[0], Timestamp::UNIX_EPOCH).await.unwrap();
+    let nothing = thin(&broker, topic.partitions[0], Timestamp::UNIX_EPOCH).await;
     assert_eq!(nothing, None);
     flush(&broker, topic.partitions[0], 1, 1).await;
-    broker.store.heads_thin(topic.partitions[0], Timestamp::UNIX_EPOCH).await.unwrap().unwrap();
+    thin(&broker, topic.partitions[0], Timestamp::UNIX_EPOCH).await.unwrap();
     assert_eq!(heads(&database, topic.partitions[0]).await, [1]);
 }
 

@@ -180,7 +180,7 @@ async fn a_moment_finds_the_first_message_at_or_after_it_however_thin_the_heads_
     check(&stored).await;
     let heads = "SELECT count(*) FROM laneway.head";
     assert_eq!(database.number(heads).await, flushes);
-    broker.store.heads_thin(partition_id, Timestamp::UNIX_EPOCH).await.unwrap();
+    broker.store.heads_thin(&[(partition_id, Timestamp::UNIX_EPOCH)]).await.unwrap();
     assert_eq!(database.number(heads).await, 3);
     check(&stored).await;
     // And when retention has dropped the beginning, with its heads.

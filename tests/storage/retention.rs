@@ -159,7 +159,7 @@ async fn segments_without_a_head_of_their_own_are_sealed_and_dropped_all_the_sam
     let partition_id = topic.partitions[0];
     publish(&broker, partition_id, 0..1_000, 1_000).await;
     publish(&broker, partition_id, 1_000..1_500, 5).await;
-    broker.store.heads_thin(partition_id, jiff::Timestamp::UNIX_EPOCH).await.unwrap();
+    broker.store.heads_thin(&[(partition_id, jiff::Timestamp::UNIX_EPOCH)]).await.unwrap();
     assert_eq!(seal(&broker.store).await, 23);
     broker.store.retention_pass().await.unwrap();
     let starts = assert_consistent(&broker, 4_096 * 100).await;

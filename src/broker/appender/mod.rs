@@ -48,14 +48,12 @@ pub use unit::{Duplicate, ProducerRun, Receipt, Unit};
 use crate::broker::announce::Announcer;
 use crate::broker::capacity::Admission;
 use crate::broker::metrics::Metrics;
+use crate::broker::thinning::Thinning;
 use crate::ids::{PartitionId, Sequence};
 use crate::limits::{APPENDER_BYTES_MAX, APPENDER_MESSAGES_MAX, APPENDER_UNITS_MAX};
 use crate::store::Store;
 use crate::store::lanes::{Commit, Fence};
 use crate::store::schedules::TimeFault;
-
-/// Partitions whose heads want thinning; a full channel only delays it.
-const CHORES_MAX: usize = 4_096;
 
 /// Why a unit was not written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -154,13 +152,6 @@ impl Budget {
     }
 }
 
-/// What the appender asks of the broker's chores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Chore {
-    /// Many heads were written to this partition.
-    ThinHeads(PartitionId),
-}
-
 /// What reaches an appender task.
 #[derive(Debug)]
 enum Request {
@@ -180,27 +171,30 @@ pub struct AppenderHandle {
 #[derive(Debug)]
 pub struct Appender {
     pub handle: AppenderHandle,
-    pub chores: mpsc::Receiver<Chore>,
     pub tasks: Vec<JoinHandle<()>>,
 }
 
 impl Appender {
     /// Starts one task per connection that the store's settings allow.
     /// What is committed joins the hot tails and is announced to other brokers.
-    pub fn start(store: &Store, announcer: &Announcer, metrics: &Arc<Metrics>) -> Self {
-        let (chores_in, chores) = mpsc::channel(CHORES_MAX);
+    pub fn start(
+        store: &Store,
+        announcer: &Announcer,
+        metrics: &Arc<Metrics>,
+        thinning: &Thinning,
+    ) -> Self {
         let mut inboxes = Vec::new();
         let mut tasks = Vec::new();
         for number in 0..store.settings().appenders.max(1) {
             let (sender, inbox) = mpsc::channel(APPENDER_UNITS_MAX);
-            let (chores, announcer, metrics) = (chores_in.clone(), announcer.clone(), metrics.clone());
-            let after = task::After { chores, announcer, metrics };
+            let (thinning, announcer, metrics) = (thinning.clone(), announcer.clone(), metrics.clone());
+            let after = task::After { thinning, announcer, metrics };
             tasks.push(tokio::spawn(task::run(number, store.clone(), inbox, after)));
             inboxes.push(sender);
         }
         let (inboxes, metrics) = (inboxes.into(), metrics.clone());
         let handle = AppenderHandle { inboxes, budget: Budget::new(), metrics };
-        Self { handle, chores, tasks }
+        Self { handle, tasks }
     }
 }
 

@@ -20,8 +20,9 @@ use super::memory::Memory;
 use super::plan::{Plan, Settlement, Taken, Wrote};
 use super::queue::Queues;
 use super::unit::{Doubt, Pending};
-use super::{AppendError, Chore, Request, coverage};
+use super::{AppendError, Request, coverage};
 use crate::broker::announce::Announcer;
+use crate::broker::thinning::Thinning;
 use crate::broker::metrics::Metrics;
 use crate::ids::{Offset, PartitionId};
 use crate::limits::{
@@ -33,8 +34,6 @@ use crate::store::{Connection, Error, Role, Store};
 
 /// Answers under way to one task; more only wait.
 const EVENTS_MAX: usize = 256;
-/// Flushes that a partition may have before its heads are thinned.
-const HEADS_PER_THINNING: u32 = 512;
 /// Pauses between tries to connect.
 const RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(20);
 const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -62,7 +61,7 @@ impl Events {
 /// Where a flush goes on after its commit.
 #[derive(Debug)]
 pub(super) struct After {
-    pub chores: mpsc::Sender<Chore>,
+    pub thinning: Thinning,
     pub announcer: Announcer,
     pub metrics: Arc<Metrics>,
 }
@@ -79,7 +78,6 @@ pub(super) struct Task {
     company: Company,
     gathering: Gathering,
     pub(super) memory: Memory,
-    heads: HashMap<PartitionId, u32>,
     /// Units that this round has put back, by partition: the ones after them must not overtake.
     held: HashMap<PartitionId, usize>,
     /// Partitions that are flushed alone at the moment.
@@ -128,7 +126,6 @@ pub(super) async fn run(number: usize, store: Store, mut inbox: mpsc::Receiver<R
         company: Company::default(),
         gathering: Gathering::default(),
         memory: Memory::default(),
-        heads: HashMap::new(),
         held: HashMap::new(),
         alone: 0,
         awaited: 0,
@@ -399,12 +396,7 @@ impl Task {
         if self.queues.wants_growth(partition_id) {
             self.ask_for_tables(partition_id, 1);
         }
-        let heads = self.heads.entry(partition_id).or_default();
-        *heads += 1;
-        if *heads >= HEADS_PER_THINNING && self.after.chores.try_send(Chore::ThinHeads(partition_id)).is_ok()
-        {
-            *heads = 0;
-        }
+        self.after.thinning.on_wrote(partition_id);
     }
 
     /// Another broker holds the partition: try again in a moment, and in the end alone.

@@ -33,6 +33,7 @@ use super::capacity::Admission;
 use super::groups::GroupHandle;
 use super::message::NewMessage;
 use super::schedules::After;
+use super::thinning::Thinning;
 use crate::ids::{Offset, PartitionId, StepId, TopicId};
 use crate::limits::{APPENDER_BYTES_MAX, APPENDER_MESSAGES_MAX, STEPS_WAITING_MAX};
 use crate::store::lanes::Fence;
@@ -188,7 +189,12 @@ impl Drop for Coming {
 }
 
 /// Starts the task that writes steps.
-pub fn start(store: &Store, announcer: &Announcer, after: &After) -> (StepsHandle, JoinHandle<()>) {
+pub fn start(
+    store: &Store,
+    announcer: &Announcer,
+    after: &After,
+    thinning: &Thinning,
+) -> (StepsHandle, JoinHandle<()>) {
     let (inbox, requests) = mpsc::channel(STEPS_WAITING_MAX);
     let handle = StepsHandle {
         inbox,
@@ -199,7 +205,7 @@ pub fn start(store: &Store, announcer: &Announcer, after: &After) -> (StepsHandl
         store: store.clone(),
     };
     let inbox = task::Inbox { requests, coming: handle.coming.clone() };
-    let task = task::run(store.clone(), inbox, announcer.clone(), after.clone());
+    let task = task::run(store.clone(), inbox, announcer.clone(), (after.clone(), thinning.clone()));
     (handle, tokio::spawn(task))
 }
 

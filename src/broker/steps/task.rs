@@ -19,6 +19,7 @@ use crate::broker::announce::Announcer;
 use crate::broker::appender::coverage::{self, Coverage};
 use crate::broker::metrics::Metrics;
 use crate::broker::schedules::After;
+use crate::broker::thinning::Thinning;
 use crate::ids::{DataKeyId, PartitionId};
 use crate::limits::{APPEND_PATIENCE, STEPS_PER_FLUSH_MAX};
 use crate::store::steps::Outcome;
@@ -63,13 +64,14 @@ struct Task {
     /// Answers about tables still to come.
     awaited: usize,
     announcer: Announcer,
+    thinning: Thinning,
     metrics: Arc<Metrics>,
     /// Who is told of messages that wait.
     after: After,
 }
 
 /// Runs until the last handle is gone. Cancel safety: none. Spawned once and polled to completion.
-pub(super) async fn run(store: Store, mut inbox: Inbox, announcer: Announcer, after: After) {
+pub(super) async fn run(store: Store, mut inbox: Inbox, announcer: Announcer, (after, thinning): (After, Thinning)) {
     let (events, mut covered) = mpsc::channel(EVENTS_MAX);
     let mut task = Task {
         store,
@@ -82,6 +84,7 @@ pub(super) async fn run(store: Store, mut inbox: Inbox, announcer: Announcer, af
         events,
         awaited: 0,
         announcer,
+        thinning,
         metrics: after.metrics.clone(),
         after,
     };
@@ -275,6 +278,7 @@ impl Task {
                     plan.settle(&stored, &scheduled, |partition_id| announcer.is_followed(partition_id))
                 {
                     self.announcer.on_flushed(partition_id, messages, era);
+                    self.thinning.on_wrote(partition_id);
                     self.tables.wrote(partition_id, next_offset);
                 }
                 self.ask_for_tables();
