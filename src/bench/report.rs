@@ -30,6 +30,40 @@ impl Figures {
     }
 }
 
+/// How this binary was built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Build {
+    Debug,
+    Release,
+}
+
+impl Build {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Release => "release",
+        }
+    }
+}
+
+impl Environment {
+    /// Why the figures are not what the bars are meant for, if so.
+    fn reservation(&self) -> Option<&'static str> {
+        match self.build {
+            Build::Debug => Some("a debug build: these figures say nothing"),
+            Build::Release if self.rounds < ROUNDS_MIN || self.seconds < SECONDS_MIN => {
+                Some("shorter than the bars are meant for: at least 3 rounds of 8 s")
+            }
+            Build::Release => None,
+        }
+    }
+}
+
+/// What the bars are meant for, at least.
+const ROUNDS_MIN: u32 = 3;
+const SECONDS_MIN: u32 = 8;
+
 /// The machine and the database that the figures belong to.
 #[derive(Debug, Clone, Serialize)]
 pub struct Environment {
@@ -42,6 +76,10 @@ pub struct Environment {
     pub fsync: String,
     pub synchronous_commit: String,
     pub laneway: &'static str,
+    /// A build for debugging tells nothing of how fast it is.
+    pub build: Build,
+    /// What else the machine was doing when it began: its load average over a minute.
+    pub load: Option<f64>,
     pub rounds: u32,
     pub seconds: u32,
 }
@@ -61,6 +99,8 @@ impl Environment {
             fsync,
             synchronous_commit,
             laneway: env!("CARGO_PKG_VERSION"),
+            build: if cfg!(debug_assertions) { Build::Debug } else { Build::Release },
+            load: proc_text("loadavg").and_then(|text| text.split_whitespace().next()?.parse().ok()),
             rounds: schedule.rounds,
             seconds: schedule.seconds,
         })
@@ -212,7 +252,8 @@ impl Findings {
         self.verdicts.extend(figure.map(|figure| Verdict::new(what, figure, unit, bar)));
     }
 
-    pub fn report(self, environment: Environment) -> Report {
+    pub fn report(mut self, environment: Environment) -> Report {
+        self.notes.extend(environment.reservation().map(str::to_owned));
         let (ratios, commits_per_message) = (self.ratios(), self.commits_per_message());
         let (limits, rates) = (Figures::of(self.limits), Figures::of(self.rates));
         let median = |figures: &Option<Figures>| figures.as_ref().map(|figures| figures.median);

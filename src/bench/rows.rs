@@ -26,8 +26,8 @@ const TOPICS_LEAVING: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/limit/topics_leaving.sql"));
 const SETTINGS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/limit/settings.sql"));
 const VACUUM: &str = "VACUUM";
-/// As autovacuum paces itself by default; a vacuum by hand takes all it can get.
-const AUTOVACUUM_PACE: &str = "SET vacuum_cost_delay = '2ms'; SET vacuum_cost_limit = 200";
+/// As autovacuum paces itself there; a vacuum by hand takes all it can get.
+const VACUUM_PACE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/limit/vacuum_pace.sql"));
 /// Connections that share an offered rate, as the producers of the bus do.
 const CONNECTIONS: usize = 4;
 /// The numbers of their tables follow those of the limit.
@@ -131,6 +131,13 @@ pub struct Gone {
     pub leaving: i64,
 }
 
+/// How a vacuum is paced, as the server says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VacuumPace {
+    pub delay: String,
+    pub limit: String,
+}
+
 /// Looks at the database from beside.
 #[derive(Debug)]
 pub struct Witness {
@@ -166,10 +173,15 @@ impl Witness {
         Ok((row.get(0), row.get(1)))
     }
 
-    /// Vacuums everything at the pace of autovacuum, again and again without a rest, until the moment has come.
+    /// Vacuums as fast as the server's own autovacuum from now on. Tells after which cost it rests, and for how long.
+    pub async fn pace_vacuum(&self) -> Result<VacuumPace, BenchError> {
+        let row = self.client.query_one(VACUUM_PACE, &[]).await?;
+        Ok(VacuumPace { delay: row.get(0), limit: row.get(1) })
+    }
+
+    /// Vacuums everything, again and again without a rest, until the moment has come.
     pub async fn vacuum_until(&self, end: Instant) -> Result<u32, BenchError> {
         let mut passes = 0;
-        self.client.batch_execute(AUTOVACUUM_PACE).await?;
         while Instant::now() < end {
             self.client.batch_execute(VACUUM).await?;
             passes += 1;

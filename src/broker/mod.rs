@@ -216,18 +216,7 @@ impl Assembled {
             spans,
         };
         let appenders = tasks.into_iter().chain([stepping, scheduling]).collect();
-        Self {
-            broker,
-            appenders,
-            to_thin,
-            thinning,
-            announcer,
-            announcing,
-            listing,
-            keeper,
-            hints,
-            settings,
-        }
+        Self { broker, appenders, to_thin, thinning, announcer, announcing, listing, keeper, hints, settings }
     }
 
     /// Starts the chores.

@@ -15,7 +15,7 @@ use rand::Rng as _;
 use tokio::sync::oneshot;
 
 use super::appender::{Answers, AppendError, AppendResult, AppenderHandle, ProducerRun, Unit};
-use super::capacity::{Admission, Capacity, NoRoom, TopicFull};
+use super::capacity::{Capacity, NoRoom, TopicFull};
 use super::causes::{CauseFault, Causes};
 use super::message::{Draft, InvalidMessage, NewMessage};
 use super::metrics::Metrics;
@@ -358,13 +358,14 @@ impl Publisher {
         Ok(shares.into_iter().map(unit).collect())
     }
 
+    /// Hands in what waits for its time; what is appended at once goes together with the other units of its publish.
     fn submit_unit(
         &self,
         topic: &Topic,
-        partition: u32,
+        (partition, timing): (u32, Timing),
         producer_id: Option<ProducerId>,
         share: Share,
-        to: To<'_>,
+        appended: &mut Vec<Unit>,
     ) -> SubmittedUnit {
         let run = producer_id
             .zip(share.first_sequence)
@@ -376,26 +377,19 @@ impl Publisher {
         };
         let (topic_id, dedup_window) = (topic.topic_id, topic.settings.dedup_window);
         let Share { messages, dues, indexes, .. } = share;
-        let answer = match to {
-            To::Appender { answers, place, room } => {
-                let unit = Unit { partition_id, messages, run, dedup_window };
-                self.appender.submit_among(answers, place, unit, room);
+        let answer = match timing {
+            Timing::Now => {
+                appended.push(Unit { partition_id, messages, run, dedup_window });
                 Answer::Gathered
             }
             // It counts from when it is appended, and is let in then.
-            To::Schedules => {
+            Timing::Later => {
                 let unit = ScheduleUnit { topic_id, partition_id, messages, dues, run, dedup_window };
                 Answer::Alone(self.schedules.submit(unit))
             }
         };
         SubmittedUnit { partition_id, seeds, partition, indexes, answer }
     }
-}
-
-/// Who writes a unit.
-enum To<'a> {
-    Appender { answers: &'a Answers, place: usize, room: Option<Arc<Admission>> },
-    Schedules,
 }
 
 /// Checks and routes every message. Those without a home of their own stay together in one partition.

@@ -55,8 +55,7 @@ mod tests {
     fn what_could_not_be_asked_for_is_asked_for_with_the_next_flush() {
         let (mut thinning, mut asked) = thinning();
         let all = PARTITIONS_WAITING_MAX as i64 + 1;
-        (0..FLUSHES_PER_THINNING)
-            .for_each(|_| (0..all).for_each(|id| thinning.on_wrote(PartitionId(id))));
+        (0..FLUSHES_PER_THINNING).for_each(|_| (0..all).for_each(|id| thinning.on_wrote(PartitionId(id))));
         while asked.try_recv().is_ok() {}
         thinning.on_wrote(PartitionId(all - 1));
         assert_eq!(asked.try_recv(), Ok(PartitionId(all - 1)));

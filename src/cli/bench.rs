@@ -15,9 +15,6 @@ use crate::bench::report::{Bar as Threshold, Environment, Figures, Report, Verdi
 use crate::bench::{BenchError, Progress, Schedule, worker};
 use crate::cli::output::println;
 
-/// How long the row of memory is about.
-const MEMORY_LENGTH: Duration = Duration::from_secs(600);
-
 #[derive(Debug, Args)]
 pub(super) struct Bench {
     /// A database to measure; absent: a private PostgreSQL in a temporary directory, removed afterwards
@@ -88,8 +85,8 @@ enum What {
     /// A topic that stores many messages against one that stores none
     #[command(after_help = "Example:\n  laneway bench growth --messages 10000000")]
     Growth {
-        /// Messages to store first
-        #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
+        /// Messages to store first; the bar is for ten million, as `all` has them
+        #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
         messages: u64,
     },
     /// Publishes over 1,000 partitions against 8
@@ -153,9 +150,9 @@ impl What {
             Self::Catchup { messages: delivery::BACKLOG_DEFAULT },
             Self::Partitions,
             Self::Brokers,
-            Self::Growth { messages: 10_000_000 },
+            Self::Growth { messages: room::GROWTH_MESSAGES },
             Self::Idle { sessions, rest },
-            Self::Memory { length: MEMORY_LENGTH.into() },
+            Self::Memory { length: room::MEMORY_LENGTH.into() },
             Self::Retention,
         ]
     }
@@ -312,13 +309,17 @@ fn print(report: &Report) {
 fn print_environment(bench: &str, environment: &Environment) {
     let Environment { cpu, cores, memory_mb, kernel, postgres, fsync, synchronous_commit, .. } = environment;
     println!(
-        "{bench}: laneway {}, PostgreSQL {postgres} (fsync {fsync}, synchronous_commit {synchronous_commit}), {} rounds of {} s",
-        environment.laneway, environment.rounds, environment.seconds
+        "{bench}: laneway {} ({}), PostgreSQL {postgres} (fsync {fsync}, synchronous_commit {synchronous_commit}), {} rounds of {} s",
+        environment.laneway,
+        environment.build.as_str(),
+        environment.rounds,
+        environment.seconds
     );
     let unknown = "unknown".to_owned();
     let memory = memory_mb.map_or(unknown.clone(), |mb| format!("{mb} MB"));
     let (cpu, kernel) = (cpu.as_ref().unwrap_or(&unknown), kernel.as_ref().unwrap_or(&unknown));
-    println!("{:>9}  {cores} cores ({cpu}), {memory} of memory, kernel {kernel}", "machine");
+    let load = environment.load.map_or(unknown.clone(), |load| format!("{load:.1}"));
+    println!("{:>9}  {cores} cores ({cpu}), {memory} of memory, kernel {kernel}, load {load}", "machine");
 }
 
 fn line(name: &str, figures: Option<&Figures>, unit: &str) {

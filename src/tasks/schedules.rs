@@ -65,9 +65,8 @@ struct Firing {
 /// Runs until stopped. An error is logged and the next turn tries again: what is due stays due.
 pub async fn run(store: Store, told: Told, after: After, room: Room, stop: CancellationToken) {
     let alarm = after.alarm.clone();
-    let work = async {
-        tokio::join!(fire(&store, told, after, room), look_from_the_very_first(&store, &alarm))
-    };
+    let work =
+        async { tokio::join!(fire(&store, told, after, room), look_from_the_very_first(&store, &alarm)) };
     stop.run_until_cancelled(work).await;
 }
 

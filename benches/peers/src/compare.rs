@@ -35,7 +35,7 @@ async fn rounds(compare: &Compare, samples: &mut Samples) -> Vec<FailedRound> {
     let mut failures = Vec::new();
     for work in compare.work.iter().copied() {
         for round in 1..=compare.rounds {
-            for system in compare.setup.systems.iter().copied() {
+            for system in turns(&compare.setup.systems, round) {
                 let measured = measure(system, compare.load(work), compare.seconds, &compare.setup).await;
                 let (work_name, name, of) = (work.name(), system.name(), compare.rounds);
                 let told = format!("{work_name:>8}  round {round} of {of}  {name:<14}");
@@ -55,6 +55,11 @@ async fn rounds(compare: &Compare, samples: &mut Samples) -> Vec<FailedRound> {
         }
     }
     failures
+}
+
+/// The systems in the order of a round: another one begins each time, so that nobody always comes after the same.
+fn turns(systems: &[System], round: u32) -> impl Iterator<Item = System> + '_ {
+    systems.iter().copied().cycle().skip(round as usize - 1).take(systems.len())
 }
 
 fn rows(compare: &Compare, samples: &Samples) -> Vec<Row> {

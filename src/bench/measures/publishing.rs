@@ -50,6 +50,7 @@ impl Pair {
     ) -> Result<(), BenchError> {
         warm_up(stage, &mut self.plain, None).await?;
         warm_up(stage, &mut self.other, None).await?;
+        warm_up(stage, &mut self.other, None).await?; // the first may have ended while its tables were made
         course.steps(2);
         for _ in 0..course.schedule.rounds {
             course.step(names[0]);

@@ -12,7 +12,7 @@ use laneway_client::topic::{CreateTopic, Retention};
 
 use super::{Course, round, warm_up, work};
 use crate::bench::report::{Bar, Environment, Findings, Report};
-use crate::bench::rows::Witness;
+use crate::bench::rows::{VacuumPace, Witness};
 use crate::bench::stage::{Crew, PARTITIONS, Stage, WARM_UP};
 use crate::bench::{BenchError, Database};
 use crate::limits::RETENTION_INTERVAL;
@@ -33,6 +33,7 @@ struct Beside {
     dropped_without: i64,
     dropped: i64,
     vacuums: u32,
+    pace: Option<VacuumPace>,
 }
 
 /// See the module.
@@ -73,6 +74,7 @@ async fn cleaned(
 ) -> Result<f64, BenchError> {
     stage.retain(TOPIC, Retention::Bound(SMALL_RETENTION_BYTES)).await?;
     let vacuum = Witness::open(&stage.url).await?; // its own connection: nobody waits behind a vacuum
+    beside.pace = Some(vacuum.pace_vacuum().await?);
     let end = Instant::now() + WARM_UP + window;
     let (worked, vacuums) =
         tokio::try_join!(work(stage, producers, None, round(window)), vacuum.vacuum_until(end))?;
@@ -91,16 +93,18 @@ async fn settled(stage: &Stage) -> Result<(), BenchError> {
 }
 
 fn judge(findings: &mut Findings, beside: &Beside, window: Duration) {
-    let Beside { dropped_without, dropped, vacuums } = beside;
+    let Beside { dropped_without, dropped, vacuums, pace } = beside;
     let seconds = window.as_secs();
     findings.notes.push(format!(
         "windows of {seconds} s, each longer than the time between two passes of retention; {dropped} segments were dropped with it, \
          {dropped_without} without"
     ));
-    findings.notes.push(format!(
-        "{vacuums} vacuums of everything, one after the other without a rest, at the pace of autovacuum's defaults \
-         (vacuum_cost_delay 2 ms, vacuum_cost_limit 200); autovacuum itself is on, on both sides"
-    ));
+    findings.notes.extend(pace.as_ref().map(|VacuumPace { delay, limit }| {
+        format!(
+            "{vacuums} vacuums of everything, one after the other without a rest, at the pace of the server's autovacuum (a rest of \
+             {delay} for each {limit} of cost); autovacuum itself is on, on both sides"
+        )
+    }));
     let ratio = findings.ratios().map(|ratios| ratios.median);
     findings.judge("retention and vacuum running", ratio, "× of without", Bar::AtLeast(0.9));
     let dropped = Some(*dropped as f64);

@@ -21,7 +21,9 @@ pub async fn singles(database: &Database, mut course: Course<'_>) -> Result<Repo
     let environment = Environment::of(&database.url(), course.schedule).await?;
     let stage = Stage::build(database, 1).await?;
     stage.topic("singles", PARTITIONS).await?;
-    let mut producers = Crew(vec![stage.worker("singles", Job::Singles { producers: PRODUCERS }).await?]);
+    let mut producers = Crew(vec![
+        stage.worker("singles", Job::Singles { partitions: PARTITIONS, producers: PRODUCERS }).await?,
+    ]);
     rows::one_by_one(&stage.url, WARM_UP).await?;
     work(&stage, &mut producers, None, round(WARM_UP)).await?;
     let mut findings = Findings::new("singles", "one connection committing single rows, per second");
@@ -107,7 +109,8 @@ impl Paced {
         let consumer =
             Crew(vec![stage.worker(topic, Job::Consume { groups, speed, from: From::Newest }).await?]);
         let connections = CONNECTIONS;
-        let producer = Crew(vec![stage.worker(topic, Job::Pace { connections, rate }).await?]);
+        let producer =
+            Crew(vec![stage.worker(topic, Job::Pace { partitions: PARTITIONS, connections, rate }).await?]);
         Ok(Self { rate, producer, consumer })
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `mod` | the loop: one JSON document per line in, one out |
 //! | `session` | a connection that speaks the protocol |
+//! | `numbered` | messages with keys, trace ids and numbers |
 //! | `produce` | frames of many messages, several in flight |
 //! | `singles` | many producers, each with one message at a time |
 //! | `pace` | single messages at an offered rate, whatever the answers do |
@@ -14,6 +15,7 @@
 
 mod consume;
 mod idle;
+mod numbered;
 mod pace;
 mod produce;
 mod session;
@@ -53,9 +55,9 @@ pub enum Job {
     /// Frames of many messages, several in flight, as fast as they are answered.
     Produce { partitions: u32, frame_messages: usize, frames_in_flight: usize },
     /// Producers that send one message and wait for its answer.
-    Singles { producers: usize },
+    Singles { partitions: u32, producers: usize },
     /// Single messages at a rate, on some connections, whether answers come or not.
-    Pace { connections: usize, rate: u32 },
+    Pace { partitions: u32, connections: usize, rate: u32 },
     /// One member of each group; a new group begins with the oldest message, or with what is yet to come.
     Consume { groups: Vec<String>, speed: Speed, from: From },
     /// So many members in all, over the groups by turns, without any message.
@@ -210,8 +212,12 @@ impl Load {
             Job::Produce { partitions, frame_messages, frames_in_flight } => Self::Produce(Box::new(
                 produce::Producer::open(post, partitions, frame_messages, frames_in_flight).await?,
             )),
-            Job::Singles { producers } => Self::Singles(singles::Singles::open(post, producers).await?),
-            Job::Pace { connections, rate } => Self::Pace(pace::Pace::open(post, connections, rate).await?),
+            Job::Singles { partitions, producers } => {
+                Self::Singles(singles::Singles::open(post, partitions, producers).await?)
+            }
+            Job::Pace { partitions, connections, rate } => {
+                Self::Pace(pace::Pace::open(post, partitions, connections, rate).await?)
+            }
             Job::Consume { .. } | Job::Idle { .. } => return Err("this job publishes nothing".into()),
         })
     }

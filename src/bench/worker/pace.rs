@@ -10,9 +10,9 @@ use futures_util::SinkExt as _;
 use laneway_client::wire::{BrokerFrame, NewMessage};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use uuid::Uuid;
 
-use super::session::{self, Receiver, Sender, Traffic, single};
+use super::numbered::Numbered;
+use super::session::{self, Receiver, Sender, Traffic};
 use super::{Post, Round, Window, WorkerError};
 use crate::bench::messages::{Supply, now_us, stamped};
 use crate::bench::pacing::{self, Due, Schedule};
@@ -27,11 +27,9 @@ pub(super) struct Pace {
 }
 
 struct Connection {
-    topic: String,
     sender: Sender,
     receiver: Receiver,
-    supply: Supply,
-    next_id: u64,
+    numbered: Numbered,
     /// Unanswered messages with the moments at which they were due, oldest first: answers may come in any order, so by id.
     in_flight: VecDeque<(u64, i64)>,
 }
@@ -45,16 +43,19 @@ struct Answers {
 }
 
 impl Pace {
-    pub async fn open(post: &Post, connections: usize, rate: u32) -> Result<Self, WorkerError> {
+    pub async fn open(
+        post: &Post,
+        partitions: u32,
+        connections: usize,
+        rate: u32,
+    ) -> Result<Self, WorkerError> {
         let mut opened = Vec::new();
         for number in 0..connections {
             let (sender, receiver) = session::open(post.broker(number), Traffic::Heavy).await?;
             opened.push(Connection {
-                topic: post.topic.clone(),
                 sender,
                 receiver,
-                supply: Supply::small(),
-                next_id: 0,
+                numbered: Numbered::new(&post.topic, partitions, Supply::small()),
                 in_flight: VecDeque::new(),
             });
         }
@@ -119,16 +120,11 @@ impl Connection {
     async fn send(&mut self, waiting: &mut VecDeque<i64>) -> Result<(), WorkerError> {
         let room = PUBLISHES_IN_FLIGHT_MAX.saturating_sub(self.in_flight.len()).min(waiting.len());
         for due_us in waiting.drain(..room) {
-            let (payload, key) = self.supply.draw();
-            let message = NewMessage {
-                key: Some(key),
-                payload: stamped(&payload, due_us),
-                trace_id: Some(Uuid::now_v7()),
-                ..NewMessage::default()
-            };
-            self.next_id += 1;
-            self.in_flight.push_back((self.next_id, due_us));
-            self.sender.feed(single(self.next_id, &self.topic, message)).await?;
+            let message = self.numbered.message();
+            let message = NewMessage { payload: stamped(&message.payload, due_us), ..message };
+            let publish = self.numbered.publish(vec![message]);
+            self.in_flight.push_back((self.numbered.id, due_us));
+            self.sender.feed(publish).await?;
         }
         Ok(self.sender.flush().await?)
     }

@@ -1,31 +1,24 @@
-//! Frames of many messages, several in flight, as fast as they are answered. Every message has a key and a trace id of its own and
-//! goes where its key sends it; the producer numbers what it sends, so that the broker deduplicates.
+//! Frames of many messages, several in flight, as fast as they are answered.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use futures_util::SinkExt as _;
-use laneway_client::routing::partition_of;
-use laneway_client::wire::{BrokerFrame, ClientFrame, NewMessage, Publish};
-use uuid::Uuid;
+use laneway_client::wire::BrokerFrame;
 
-use super::session::{self, Receiver, Sender, Traffic, encoded};
+use super::numbered::Numbered;
+use super::session::{self, Receiver, Sender, Traffic};
 use super::{Post, Round, Window, WorkerError};
 use crate::bench::messages::Supply;
 use crate::bench::tally::{Latencies, Tally};
 
 /// See the module.
 pub(super) struct Producer {
-    topic: String,
     frame_messages: usize,
     frames_in_flight: usize,
     sender: Sender,
     receiver: Receiver,
-    producer_id: Uuid,
-    /// The next number of each partition.
-    sequences: Vec<i64>,
-    supply: Supply,
-    next_id: u64,
+    numbered: Numbered,
     /// Unanswered frames, oldest first: answers may come in any order, so by id.
     in_flight: VecDeque<(u64, Instant)>,
     ever: u64,
@@ -40,15 +33,11 @@ impl Producer {
     ) -> Result<Self, WorkerError> {
         let (sender, receiver) = session::open(post.broker(0), Traffic::Heavy).await?;
         Ok(Self {
-            topic: post.topic.clone(),
             frame_messages,
             frames_in_flight,
             sender,
             receiver,
-            producer_id: Uuid::new_v4(),
-            sequences: vec![0; partitions as usize],
-            supply: Supply::new(),
-            next_id: 0,
+            numbered: Numbered::new(&post.topic, partitions, Supply::new()),
             in_flight: VecDeque::new(),
             ever: 0,
         })
@@ -93,30 +82,9 @@ impl Producer {
     }
 
     fn frame(&mut self) -> tokio_tungstenite::tungstenite::Message {
-        self.next_id += 1;
-        self.in_flight.push_back((self.next_id, Instant::now()));
-        let messages = (0..self.frame_messages).map(|_| self.message()).collect();
-        let publish = Publish {
-            id: self.next_id,
-            topic: self.topic.clone(),
-            producer_id: Some(self.producer_id),
-            wait_ms: None,
-            messages,
-        };
-        encoded(&ClientFrame::Publish(publish))
-    }
-
-    fn message(&mut self) -> NewMessage {
-        let (payload, key) = self.supply.draw();
-        let home = partition_of(&key, self.sequences.len() as u32);
-        let sequence = self.sequences[home as usize];
-        self.sequences[home as usize] += 1;
-        NewMessage {
-            key: Some(key),
-            payload,
-            trace_id: Some(Uuid::now_v7()),
-            sequence: Some(sequence),
-            ..NewMessage::default()
-        }
+        let messages = (0..self.frame_messages).map(|_| self.numbered.message()).collect();
+        let frame = self.numbered.publish(messages);
+        self.in_flight.push_back((self.numbered.id, Instant::now()));
+        frame
     }
 }

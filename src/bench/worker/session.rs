@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use laneway_client::ErrorCode;
-use laneway_client::wire::{BrokerFrame, ClientFrame, Hello, NewMessage, Publish, Subprotocol};
+use laneway_client::wire::{BrokerFrame, ClientFrame, Hello, Subprotocol};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -67,13 +67,6 @@ pub(super) async fn open(broker: SocketAddr, traffic: Traffic) -> Result<(Sender
 
 pub(super) fn encoded(frame: &ClientFrame) -> Message {
     Message::Binary(ENCODING.encode_client(frame).into())
-}
-
-/// A publish of one message that numbers nothing.
-pub(super) fn single(id: u64, topic: &str, message: NewMessage) -> Message {
-    let publish =
-        Publish { id, topic: topic.to_owned(), producer_id: None, wait_ms: None, messages: vec![message] };
-    encoded(&ClientFrame::Publish(publish))
 }
 
 impl Receiver {

@@ -3,22 +3,20 @@
 use std::time::Instant;
 
 use futures_util::SinkExt as _;
-use laneway_client::wire::{BrokerFrame, NewMessage};
+use laneway_client::wire::BrokerFrame;
 use tokio::task::JoinSet;
-use uuid::Uuid;
 
-use super::session::{self, Receiver, Sender, Traffic, single};
+use super::numbered::Numbered;
+use super::session::{self, Receiver, Sender, Traffic};
 use super::{Post, Round, Window, WorkerError};
 use crate::bench::messages::Supply;
 use crate::bench::tally::{Latencies, Tally};
 
 /// One of them.
 struct One {
-    topic: String,
     sender: Sender,
     receiver: Receiver,
-    supply: Supply,
-    next_id: u64,
+    numbered: Numbered,
 }
 
 /// See the module.
@@ -28,12 +26,12 @@ pub(super) struct Singles {
 }
 
 impl Singles {
-    pub async fn open(post: &Post, producers: usize) -> Result<Self, WorkerError> {
+    pub async fn open(post: &Post, partitions: u32, producers: usize) -> Result<Self, WorkerError> {
         let mut opened = Vec::new();
         for number in 0..producers {
             let (sender, receiver) = session::open(post.broker(number), Traffic::Heavy).await?;
-            let supply = Supply::small();
-            opened.push(One { topic: post.topic.clone(), sender, receiver, supply, next_id: 0 });
+            let numbered = Numbered::new(&post.topic, partitions, Supply::small());
+            opened.push(One { sender, receiver, numbered });
         }
         Ok(Self { producers: opened, ever: 0 })
     }
@@ -62,15 +60,8 @@ impl One {
         let (mut counted, mut all, mut latencies) = (0, 0, Latencies::new());
         while Instant::now() < window.to {
             let sent_at = Instant::now();
-            self.next_id += 1;
-            let (payload, key) = self.supply.draw();
-            let message = NewMessage {
-                key: Some(key),
-                payload,
-                trace_id: Some(Uuid::now_v7()),
-                ..NewMessage::default()
-            };
-            self.sender.send(single(self.next_id, &self.topic, message)).await?;
+            let message = self.numbered.message();
+            self.sender.send(self.numbered.publish(vec![message])).await?;
             self.receiver.until(|frame| matches!(frame, BrokerFrame::Published(_))).await?;
             all += 1;
             let now = Instant::now();

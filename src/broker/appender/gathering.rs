@@ -38,7 +38,7 @@ struct Arrived {
 }
 
 impl Gathering {
-    /// A unit of so many messages has arrived.
+    /// Units of so many messages have arrived.
     pub fn on_arrived(&mut self, messages: usize, now: Instant) {
         let arrived = self.arrived.get_or_insert(Arrived { messages: 0, first_at: now, last_at: now });
         arrived.messages += messages;

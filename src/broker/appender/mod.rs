@@ -155,7 +155,8 @@ impl Budget {
 /// What reaches an appender task.
 #[derive(Debug)]
 enum Request {
-    Unit(Pending),
+    /// Of one publish, each of another partition.
+    Units(Vec<Pending>),
     Commit(PendingCommit),
 }
 
@@ -177,12 +178,7 @@ pub struct Appender {
 impl Appender {
     /// Starts one task per connection that the store's settings allow.
     /// What is committed joins the hot tails and is announced to other brokers.
-    pub fn start(
-        store: &Store,
-        announcer: &Announcer,
-        metrics: &Arc<Metrics>,
-        thinning: &Thinning,
-    ) -> Self {
+    pub fn start(store: &Store, announcer: &Announcer, metrics: &Arc<Metrics>, thinning: &Thinning) -> Self {
         let mut inboxes = Vec::new();
         let mut tasks = Vec::new();
         for number in 0..store.settings().appenders.max(1) {
@@ -208,37 +204,44 @@ impl AppenderHandle {
 
     /// Hands a unit in. Units of one partition are written in the order in which they are submitted.
     pub fn submit(&self, unit: Unit) -> Result<oneshot::Receiver<AppendResult>, AppendError> {
-        let (inbox, share) = self.admit(&unit, None)?;
+        let share = self.budget.take(&unit, None)?;
+        let inbox = self.inbox(self.task_of(unit.partition_id))?;
         let (reply, answer) = Reply::alone();
-        inbox.send(Request::Unit(Pending::new(unit, reply, share)));
+        inbox.send(Request::Units(vec![Pending::new(unit, reply, share)]));
         Ok(answer)
     }
 
-    /// As [`submit`](Self::submit), one of several: its answer, or why it was not taken, goes to its place among theirs.
-    /// `room`: what was let into a topic with limits is counted until the unit is answered.
-    pub fn submit_among(&self, answers: &Answers, place: usize, unit: Unit, room: Option<Arc<Admission>>) {
-        let reply = answers.reply(place);
-        match self.admit(&unit, room) {
-            Ok((inbox, share)) => inbox.send(Request::Unit(Pending::new(unit, reply, share))),
-            Err(error) => reply.send(Err(error)),
+    /// As [`submit`](Self::submit), the units of one publish: each task gets its own at once, and is woken once. What becomes of
+    /// them, or why one was not taken, comes in their order. `room`: what was let into a topic with limits is counted until they
+    /// are answered.
+    pub fn submit_together(&self, units: Vec<Unit>, room: Option<&Arc<Admission>>) -> Answers {
+        let answers = Answers::to(units.len());
+        let mut of_tasks: Vec<Vec<Pending>> = Vec::new();
+        of_tasks.resize_with(self.inboxes.len(), Vec::new);
+        for (place, unit) in units.into_iter().enumerate() {
+            let (task, reply) = (self.task_of(unit.partition_id), answers.reply(place));
+            match self.budget.take(&unit, room.cloned()) {
+                Ok(share) => of_tasks[task].push(Pending::new(unit, reply, share)),
+                Err(error) => reply.send(Err(error)),
+            }
         }
+        for (task, units) in of_tasks.into_iter().enumerate().filter(|(_, units)| !units.is_empty()) {
+            match self.inbox(task) {
+                Ok(inbox) => inbox.send(Request::Units(units)),
+                Err(error) => units.into_iter().for_each(|pending| pending.refuse(error.clone())),
+            }
+        }
+        answers
     }
 
-    /// A place in the inbox of its task, and its share of the budget.
-    fn admit(
-        &self,
-        unit: &Unit,
-        room: Option<Arc<Admission>>,
-    ) -> Result<(mpsc::Permit<'_, Request>, Share), AppendError> {
-        let share = self.budget.take(unit, room)?;
-        let inbox = self.inboxes[self.task_of(unit.partition_id)].try_reserve();
-        let inbox = inbox.map_err(|error| match error {
+    /// A place in the inbox of a task.
+    fn inbox(&self, task: usize) -> Result<mpsc::Permit<'_, Request>, AppendError> {
+        self.inboxes[task].try_reserve().map_err(|error| match error {
             mpsc::error::TrySendError::Full(()) => AppendError::Overloaded,
             mpsc::error::TrySendError::Closed(()) => {
                 AppendError::Unavailable { reason: "the appender has ended".into() }
             }
-        })?;
-        Ok((inbox, share))
+        })
     }
 
     pub fn metrics(&self) -> &Arc<Metrics> {

@@ -22,8 +22,8 @@ use super::queue::Queues;
 use super::unit::{Doubt, Pending};
 use super::{AppendError, Request, coverage};
 use crate::broker::announce::Announcer;
-use crate::broker::thinning::Thinning;
 use crate::broker::metrics::Metrics;
+use crate::broker::thinning::Thinning;
 use crate::ids::{Offset, PartitionId};
 use crate::limits::{
     APPEND_PATIENCE, FLUSH_SKIP_PAUSE, FLUSH_SKIP_PAUSES_MAX, FLUSH_SKIPS_MAX, FLUSHES_ALONE_MAX,
@@ -177,9 +177,10 @@ async fn sleep_until(moment: Option<Instant>) {
 impl Task {
     fn admit(&mut self, request: Request) {
         match request {
-            Request::Unit(pending) => {
-                self.gathering.on_arrived(pending.unit.messages.len(), Instant::now());
-                self.queues.push(pending);
+            Request::Units(units) => {
+                let messages = units.iter().map(|pending| pending.unit.messages.len()).sum();
+                self.gathering.on_arrived(messages, Instant::now());
+                units.into_iter().for_each(|pending| self.queues.push(pending));
             }
             Request::Commit(pending) => self.commits.push(pending),
         }

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use laneway_client::TopicName;
 
-use super::{Addressed, PublishError, Published, Publisher, Share, Submitted, Timing, To, share_out};
-use crate::broker::appender::Answers;
+use super::{Addressed, PublishError, Published, Publisher, Share, Submitted, Timing, share_out};
 use crate::broker::capacity::gauge::Load;
 use crate::broker::capacity::{Admission, NoRoom, TopicFull};
 use crate::broker::message::NewMessage;
@@ -162,18 +161,12 @@ impl Publisher {
     /// Hands the units of a publish to the appender.
     pub(super) fn hand_in(&self, prepared: Prepared, room: Option<Arc<Admission>>) -> Submitted {
         let Prepared { topic, name, producer_id, shares, messages, submitted_at } = prepared;
-        let appended = shares.keys().filter(|(_, timing)| *timing == Timing::Now).count();
-        let answers = Answers::to(appended);
         let mut units = Vec::with_capacity(shares.len());
-        let mut place = 0;
-        for ((partition, timing), share) in shares {
-            let to = match timing {
-                Timing::Now => To::Appender { answers: &answers, place, room: room.clone() },
-                Timing::Later => To::Schedules,
-            };
-            place += usize::from(timing == Timing::Now);
-            units.push(self.submit_unit(&topic, partition, producer_id, share, to));
+        let mut appended = Vec::with_capacity(shares.len());
+        for (home, share) in shares {
+            units.push(self.submit_unit(&topic, home, producer_id, share, &mut appended));
         }
+        let answers = self.appender.submit_together(appended, room.as_ref());
         let metrics = self.appender.metrics().clone();
         let (topics, spans) = (self.topics.clone(), self.spans.clone());
         Submitted { metrics, spans, submitted_at, topics, topic: name, messages, units, answers }

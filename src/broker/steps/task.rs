@@ -71,7 +71,12 @@ struct Task {
 }
 
 /// Runs until the last handle is gone. Cancel safety: none. Spawned once and polled to completion.
-pub(super) async fn run(store: Store, mut inbox: Inbox, announcer: Announcer, (after, thinning): (After, Thinning)) {
+pub(super) async fn run(
+    store: Store,
+    mut inbox: Inbox,
+    announcer: Announcer,
+    (after, thinning): (After, Thinning),
+) {
     let (events, mut covered) = mpsc::channel(EVENTS_MAX);
     let mut task = Task {
         store,
