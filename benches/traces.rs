@@ -1,5 +1,6 @@
 //! What it takes to read a trace: `cargo bench --bench traces [-- MESSAGES]`. A private PostgreSQL and a broker process; 10 million
-//! messages by default in 5 topics of 16 partitions, and 1,000 further partitions; traces of 10 hops over the 5 topics among them.
+//! messages by default in 5 topics of 16 partitions, and 1,000 further partitions; traces of 10 hops over the 5 topics among them. Each
+//! topic has a group that has done some of its messages, by plain acks and by steps, with gaps; so every hop is shown as that group sees it.
 //!
 //! Traces are read over HTTP, each on a connection of its own, some of them as the very first thing that a broker does, whose
 //! connections to the database are new too.
@@ -10,9 +11,11 @@ use std::time::{Duration, Instant};
 
 use laneway::bench::database::Database;
 use laneway_client::topic::CreateTopic;
-use laneway_client::wire::{BrokerFrame, ClientFrame, NewMessage, Publish};
+use laneway_client::wire::{
+    Ack, BrokerFrame, ClientFrame, Credit, NewMessage, OffsetRange, Publish, Transact,
+};
 use laneway_client::{Admin, Cause};
-use support::{Broker, Failure, Session};
+use support::{Broker, Delivered, Failure, PAYLOAD_BYTES, Session};
 use uuid::Uuid;
 
 const TOPICS: usize = 5;
@@ -24,6 +27,8 @@ const FRAME: usize = 1_000;
 const FRAMES_IN_FLIGHT: usize = 16;
 /// A trace begins every so many frames.
 const TRACE_EVERY: usize = 20;
+/// Messages of each partition that the group of its topic works on, as far as there are so many.
+const WORKED_ON: i64 = 1_200;
 const LOOKS: usize = 1_000;
 const COLD_STARTS: usize = 20;
 
@@ -49,6 +54,11 @@ async fn measure(url: &str, messages: usize) -> Result<(), Failure> {
     let started = Instant::now();
     let traces = fill(&broker, messages).await?;
     eprintln!("{messages} messages and {} traces in {:?}", traces.len(), started.elapsed());
+    // Keys do not spread quite evenly.
+    let worked_on = WORKED_ON.min((messages / TOPICS / PARTITIONS as usize / 2) as i64);
+    for topic in 0..TOPICS {
+        work(&broker, &name(topic), worked_on).await?;
+    }
     tokio::time::sleep(Duration::from_secs(3)).await; // the index merges what is pending
     let warm = look(&broker.url(), &traces, LOOKS).await?;
     broker.stop()?;
@@ -132,6 +142,56 @@ async fn fill(broker: &Broker, messages: usize) -> Result<Vec<Uuid>, Failure> {
     Ok(done)
 }
 
+/// Lets a group work on the first messages of every partition of a topic: two thirds in order, so that lanes have commits; of the rest
+/// one in eight by a plain ack and one in eight by a step, so that they have gaps of both kinds.
+async fn work(broker: &Broker, topic: &str, messages: i64) -> Result<(), Failure> {
+    let mut session = Session::open(broker.address).await?;
+    session.subscribe(topic).await?;
+    let in_order = messages * 2 / 3;
+    let mut lanes_done = 0;
+    while lanes_done < PARTITIONS {
+        session.next().await?;
+        while let Some(delivered) = session.delivered.pop_front() {
+            let Delivered { subscription, offset, .. } = delivered;
+            match offset % 8 {
+                _ if offset + 1 == in_order => acknowledge(&mut session, delivered, Some(in_order)).await?,
+                3 if (in_order..messages).contains(&offset) => {
+                    acknowledge(&mut session, delivered, None).await?;
+                }
+                5 if (in_order..messages).contains(&offset) => step(&mut session, delivered).await?,
+                _ => {}
+            }
+            lanes_done += u32::from(offset + 1 == messages);
+            let credit = Credit { subscription, messages: 1, bytes: PAYLOAD_BYTES as u64 + 20 };
+            session.feed(&ClientFrame::Credit(credit)).await?;
+        }
+    }
+    Ok(session.stream.close(None).await?)
+}
+
+fn ack(id: Option<u64>, delivered: Delivered, next: Option<i64>) -> Ack {
+    let Delivered { subscription, partition, epoch, round, offset } = delivered;
+    let single = OffsetRange { from: offset, to: offset + 1 };
+    let ranges = if next.is_none() { vec![single] } else { Vec::new() };
+    Ack { id, subscription, partition, epoch, round, next, ranges }
+}
+
+/// Acknowledges a message, or everything below an offset, and waits for the commit.
+async fn acknowledge(session: &mut Session, delivered: Delivered, next: Option<i64>) -> Result<(), Failure> {
+    let id = session.id();
+    session.send(&ClientFrame::Ack(ack(Some(id), delivered, next))).await?;
+    session.until(|frame| matches!(frame, BrokerFrame::Acked(acked) if acked.id == id)).await.map(drop)
+}
+
+/// Acknowledges a message by a step of its own.
+async fn step(session: &mut Session, delivered: Delivered) -> Result<(), Failure> {
+    let (id, step_id) = (session.id(), Uuid::now_v7());
+    let acks = vec![ack(None, delivered, None)];
+    let step = Transact { id, step_id, acks, publishes: Vec::new() };
+    session.send(&ClientFrame::Transact(step)).await?;
+    session.until(|frame| matches!(frame, BrokerFrame::Transacted(done) if done.id == id)).await.map(drop)
+}
+
 async fn send(session: &mut Session, topic: &str, messages: Vec<NewMessage>) -> Result<u64, Failure> {
     let id = session.id();
     let publish = Publish { id, topic: topic.to_owned(), producer_id: None, wait_ms: None, messages };
@@ -167,6 +227,9 @@ async fn look(url: &str, traces: &[Uuid], looks: usize) -> Result<Vec<f64>, Fail
         took.push(started.elapsed().as_secs_f64() * 1e3);
         if trace.hops.len() != HOPS || trace.hops.last().map(|hop| hop.depth as usize) != Some(HOPS - 1) {
             return Err(format!("trace {trace_id} has {} hops", trace.hops.len()).into());
+        }
+        if trace.hops.iter().any(|hop| hop.groups.len() != 1) {
+            return Err(format!("trace {trace_id} has hops without their group").into());
         }
     }
     Ok(took)

@@ -151,6 +151,9 @@ pub const SEARCH_MESSAGES_MAX: i64 = 200_000;
 pub const SEARCH_PAGE_MAX: u32 = 1_000;
 /// Watches that one broker runs: each of them reads its traces again and again.
 pub const WATCHES_MAX: usize = 32;
+/// Reads that all watches of a broker do at a time. One of them takes up to half of a small pool, and catch-up and settlements need the
+/// rest.
+pub const WATCH_READS_AT_ONCE: usize = 1;
 /// Between two looks of a watch: what people take for at once.
 pub const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 /// Hops that one frame of a watch tells of.

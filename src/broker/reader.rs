@@ -20,7 +20,7 @@ use super::recent_traces::RecentTraces;
 use crate::ids::{Offset, PartitionId, TraceId};
 use crate::limits::{CATALOGUE_PARTITIONS_MAX, SEARCH_MESSAGES_MAX};
 pub use crate::store::messages::Matching;
-use crate::store::messages::{Direction, Message, Origin, ReadLimit};
+use crate::store::messages::{Direction, Ending, Message, Origin, ReadLimit};
 use crate::store::segments::{Catalogue, Segment};
 use crate::store::timeline::Era;
 use crate::store::{Error, Store};
@@ -236,10 +236,13 @@ impl Reader {
             let floor = Offset(before.0 - SEARCH_MESSAGES_MAX).max(first);
             let rest = (floor > first).then_some(floor);
             match self.search_segments(&catalogue, floor..before, matching, limit).await {
-                Ok((mut messages, is_cut)) => {
+                Ok((mut messages, ending)) => {
                     self.name_causes(&mut messages).await?;
-                    let last = messages.last().map(|last| last.offset).filter(|_| is_cut);
-                    return Ok((messages, last.or(rest)));
+                    let on = match ending {
+                        Ending::Cut => messages.last().map(|last| last.offset),
+                        Ending::Exhausted => rest,
+                    };
+                    return Ok((messages, on));
                 }
                 Err(Error::TableGone { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -254,20 +257,19 @@ impl Reader {
         within: Range<Offset>,
         matching: Matching<'_>,
         limit: ReadLimit,
-    ) -> Result<(Vec<Message>, bool), Error> {
+    ) -> Result<(Vec<Message>, Ending), Error> {
         let mut messages: Vec<Message> = Vec::new();
         let overlaps =
             |segment: &&Segment| segment.first_offset < within.end && within.start < segment.end_offset;
         for segment in catalogue.segments.iter().rev().filter(overlaps) {
-            let Some(left) = limit.after(&messages) else { return Ok((messages, true)) };
+            let Some(left) = limit.after(&messages) else { return Ok((messages, Ending::Cut)) };
             let found = self.store.segment_search(segment.segment_id, within.clone(), matching, left).await?;
-            let is_cut = found.len() as u32 == left.messages || left.after(&found).is_none();
-            messages.extend(found);
-            if is_cut {
-                return Ok((messages, true));
+            messages.extend(found.messages);
+            if found.ending == Ending::Cut {
+                return Ok((messages, Ending::Cut)); // going on would skip what was left out
             }
         }
-        Ok((messages, false))
+        Ok((messages, Ending::Exhausted))
     }
 
     /// The first offset published at or after a moment; `None`: everything is older.

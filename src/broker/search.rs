@@ -54,6 +54,16 @@ pub struct Cursor {
     pub offset: i64,
 }
 
+impl Cursor {
+    fn at((partition, message): &(u32, Message)) -> Self {
+        let published_us = message.published_at.as_microsecond();
+        Self { published_us, partition: *partition, offset: message.offset.0 }
+    }
+}
+
+/// Later than every message, in no more digits than a cursor is written with.
+const LATER_THAN_ALL_US: i64 = 999_999_999_999_999_999;
+
 /// Some messages, the newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Page {
@@ -95,10 +105,9 @@ impl Search {
             Some(home) => vec![home],
             None => (0..partitions).collect(),
         };
-        let is_filtered = key.is_some() || id.is_some();
         let pages = chosen.iter().map(|partition| self.partition_page(&topic, *partition, wanted));
         let pages = try_join_all(pages).await?;
-        Ok(merge(pages, wanted.limit as usize, is_filtered))
+        Ok(merge(pages, wanted.limit as usize))
     }
 
     /// What the window of a topic knows of a transaction id.
@@ -146,12 +155,12 @@ impl Search {
             Matching { key: wanted.key.as_deref(), transaction_id: wanted.transaction_id.as_deref() };
         let limit = ReadLimit { messages: wanted.limit, bytes: READ_BYTES_MAX };
         let (messages, rest) = self.reader.search_back(partition_id, first..before, matching, limit).await?;
-        let end = rest.map(|offset| Cursor {
-            published_us: messages.last().map_or(i64::MAX, |last| last.published_at.as_microsecond()),
-            partition,
-            offset: offset.0,
-        });
-        Ok(Page { messages: messages.into_iter().map(|message| (partition, message)).collect(), next: end })
+        let messages: Vec<(u32, Message)> =
+            messages.into_iter().map(|message| (partition, message)).collect();
+        // Nothing found, and more to look at: only a filter leaves so much out, and with one the offset alone counts.
+        let published_us = messages.last().map_or(LATER_THAN_ALL_US, |last| Cursor::at(last).published_us);
+        let next = rest.map(|offset| Cursor { published_us, partition, offset: offset.0 });
+        Ok(Page { messages, next })
     }
 
     /// The first offset of a partition that is too new.
@@ -185,20 +194,17 @@ impl Search {
     }
 }
 
-/// Joins the pages of partitions, newest first. With a filter there is one partition, and its end counts as it is.
-fn merge(pages: Vec<Page>, limit: usize, is_filtered: bool) -> Page {
-    if is_filtered {
-        return pages.into_iter().next().unwrap_or_default();
-    }
-    let has_rest = pages.iter().any(|page| page.next.is_some());
+/// Joins the pages of partitions, newest first.
+///
+/// Invariant: a page that goes on says nothing about what is older than its end. So of the others only what is newer is told, or the
+/// next page would begin behind what this one has left out.
+fn merge(pages: Vec<Page>, limit: usize) -> Page {
+    let end = pages.iter().filter_map(|page| page.next).max();
     let mut messages: Vec<(u32, Message)> = pages.into_iter().flat_map(|page| page.messages).collect();
-    messages.sort_by_key(|(partition, message)| Reverse((message.published_at, *partition, message.offset)));
+    messages.retain(|message| end.is_none_or(|end| Cursor::at(message) >= end));
+    messages.sort_by_key(|message| Reverse(Cursor::at(message)));
     let has_more = messages.len() > limit;
     messages.truncate(limit);
-    let next = messages.last().filter(|_| has_more || has_rest).map(|(partition, last)| Cursor {
-        published_us: last.published_at.as_microsecond(),
-        partition: *partition,
-        offset: last.offset.0,
-    });
+    let next = if has_more { messages.last().map(Cursor::at) } else { end };
     Page { messages, next }
 }

@@ -2,15 +2,16 @@
 //!
 //! A watch looks at its traces every now and then, in the tables, and tells what stands otherwise than it told last. So it sees
 //! what every broker does, misses nothing for long, and what happened between two looks is one change. It is bounded in traces,
-//! in hops per frame and in watches per broker, and while its client does not read it looks at nothing: delivery never waits.
+//! in hops per frame and in watches per broker, and while its client does not read it looks at nothing: delivery never waits. Nor does
+//! it wait for connections that watches have: all of them take turns to read.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use laneway_client::TopicName;
-use laneway_client::trace::{Hop, HopState};
+use laneway_client::trace::{Hop, HopState, Trace};
 use laneway_client::wire::{self, BrokerFrame, TraceChanged};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::outbox::Outbox;
@@ -19,8 +20,8 @@ use super::topics::{TopicError, Topics};
 use super::traces::Traces;
 use crate::ids::{Offset, PartitionId, TraceId};
 use crate::limits::{
-    READ_BYTES_MAX, WATCH_HOPS_MAX, WATCH_INTERVAL, WATCH_MESSAGES_MAX, WATCH_QUIET_LOOKS, WATCH_TRACES_MAX,
-    WATCHES_MAX,
+    READ_BYTES_MAX, WATCH_HOPS_MAX, WATCH_INTERVAL, WATCH_MESSAGES_MAX, WATCH_QUIET_LOOKS,
+    WATCH_READS_AT_ONCE, WATCH_TRACES_MAX, WATCHES_MAX,
 };
 use crate::store::Store;
 use crate::store::messages::{Message, ReadLimit};
@@ -45,6 +46,8 @@ pub struct Watcher {
     reader: Reader,
     traces: Traces,
     places: Arc<Semaphore>,
+    /// Turns to read from the database, for all watches together.
+    turns: Arc<Semaphore>,
 }
 
 /// A running watch; it ends when this is dropped.
@@ -63,7 +66,19 @@ impl WatchHandle {
 
 impl Watcher {
     pub fn new(store: Store, topics: Topics, reader: Reader, traces: Traces) -> Self {
-        Self { store, topics, reader, traces, places: Arc::new(Semaphore::new(WATCHES_MAX)) }
+        let (places, turns) = (Semaphore::new(WATCHES_MAX), Semaphore::new(WATCH_READS_AT_ONCE));
+        Self { store, topics, reader, traces, places: Arc::new(places), turns: Arc::new(turns) }
+    }
+
+    /// A turn to read, until it is dropped. First come, first served.
+    async fn turn(&self) -> SemaphorePermit<'_> {
+        self.turns.acquire().await.expect("the turns are never closed")
+    }
+
+    /// A trace as it stands now.
+    async fn read(&self, trace_id: TraceId) -> Result<Option<Trace>, ReadError> {
+        let _turn = self.turn().await;
+        self.traces.read(trace_id).await
     }
 
     /// Begins a watch. It is told to the client (`watching`) before its first change can be.
@@ -195,7 +210,7 @@ impl Task {
         self.look_at_topic().await?;
         for place in 0..self.traces.len() {
             let trace_id = self.traces[place].trace_id;
-            let Some(trace) = self.watcher.traces.read(trace_id).await? else { continue };
+            let Some(trace) = self.watcher.read(trace_id).await? else { continue };
             let (hops, later) = self.traces[place].changes(trace.hops);
             if hops.is_empty() {
                 continue;
@@ -237,6 +252,7 @@ impl Task {
     }
 
     async fn newest(&mut self, passing: &mut Passing) -> Result<Vec<Message>, ReadError> {
+        let _turn = self.watcher.turn().await;
         let partitions: Vec<PartitionId> = passing.ends.keys().copied().collect();
         let mut messages = Vec::new();
         for Extent { partition_id, next: end, .. } in self.watcher.store.heads_newest(&partitions).await? {

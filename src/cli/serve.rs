@@ -157,6 +157,7 @@ impl Serve {
         let status = postgres.map(PrivatePostgres::status);
         let mut metrics = Registry::with_prefix("laneway");
         store.register_metrics(&mut metrics);
+        spans.register(&mut metrics);
         let (broker, running) = Broker::start_with(store, self.tuning.broker(), spans);
         broker.metrics.register(&mut metrics);
         let address = listener.local_addr()?;

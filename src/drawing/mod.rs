@@ -10,6 +10,7 @@ mod bar;
 use std::collections::BTreeSet;
 
 use laneway_client::trace::{GroupHop, Hop, HopState, Trace};
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
 
 use bar::{Axis, Cell, of_group, of_hop};
 
@@ -17,7 +18,7 @@ use bar::{Axis, Cell, of_group, of_hop};
 const DEPTH_MAX: usize = 16;
 /// Cells of a bar; with fewer it says nothing and is left out.
 const BAR_MIN: usize = 12;
-/// Characters of a key or a reason that are shown.
+/// Columns of a key or a reason that are shown.
 const TEXT_MAX: usize = 60;
 
 const BOLD: &str = "\x1b[1m";
@@ -38,9 +39,8 @@ struct Row<'a> {
 /// The whole drawing.
 pub fn lines(trace: &Trace, width: usize, colour: bool) -> Vec<String> {
     let rows = rows(trace);
-    let widest = |texts: &mut dyn Iterator<Item = &str>| {
-        texts.map(|text| text.chars().count()).max().unwrap_or_default()
-    };
+    let widest =
+        |texts: &mut dyn Iterator<Item = &str>| texts.map(UnicodeWidthStr::width).max().unwrap_or_default();
     let about_width = widest(&mut rows.iter().map(|row| row.about.as_str())).min(width / 3);
     let label_width = widest(&mut rows.iter().map(|row| row.label.as_str()))
         .min(width.saturating_sub(about_width + 2) / 2 + BAR_MIN);
@@ -200,16 +200,21 @@ fn paint(text: &str, code: &str, colour: bool) -> String {
     if colour { format!("{code}{text}{PLAIN}") } else { text.to_owned() }
 }
 
-/// Cuts a line that is too long, and says so.
+/// Cuts a line that takes more columns than there are, and says so. A character may take two of them, or none.
 fn fit(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
+    if text.width() <= width {
         return text.to_owned();
     }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+    let mut taken = 0;
+    let fits = |char: &char| {
+        taken += char.width().unwrap_or_default();
+        taken < width
+    };
+    text.chars().take_while(fits).chain(['…']).collect()
 }
 
 fn pad(text: &str, width: usize) -> String {
-    let missing = width.saturating_sub(text.chars().count());
+    let missing = width.saturating_sub(text.width());
     format!("{text}{}", " ".repeat(missing))
 }
 

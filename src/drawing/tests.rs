@@ -84,6 +84,26 @@ fn no_line_is_wider_than_the_terminal() {
 }
 
 #[test]
+fn wide_characters_take_their_two_columns_and_combining_ones_none() {
+    let mut trace = trace();
+    trace.hops[0].key = Some("顧客番号一二三四五六七八九十顧客番号一二三四五六七八九十".into());
+    trace.hops[1].key = Some("cafe\u{301}".into());
+    trace.hops[3].groups[0].failures[0].reason = "カードが無効です".repeat(9);
+    for width in [40, 61, 100, 200] {
+        let drawing = lines(&trace, width, false);
+        assert!(drawing.iter().all(|line| line.width() <= width), "{width}: {drawing:#?}");
+        // What stands in a column begins there, whatever stands before it.
+        let column = |about: &str| {
+            let line = drawing.iter().find(|line| line.contains(about)).unwrap();
+            line[..line.find(about).unwrap()].width()
+        };
+        let columns = ["audit a", "intake a", "ship w", "cashier a"].map(column);
+        assert!(columns.iter().all(|at| *at == columns[0]), "{width}: {columns:?} in {drawing:#?}");
+    }
+    assert_eq!([fit("番号", 4), fit("番号", 3), fit("番号", 2)], ["番号", "番…", "…"]);
+}
+
+#[test]
 fn colours_change_nothing_but_the_colour() {
     let strip = |line: &String| {
         let mut out = String::new();

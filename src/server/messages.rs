@@ -165,6 +165,16 @@ pub(super) fn trace_id(text: &str, field: &str) -> Result<TraceId, Failure> {
     uuid::Uuid::parse_str(text).map(TraceId).map_err(wrong)
 }
 
+/// The trace that a path names.
+pub(super) fn trace_of_path(text: &str) -> Result<TraceId, Failure> {
+    match trace_id(text, "trace_id")? {
+        TraceId(id) if id.is_nil() => {
+            Err(malformed("trace_id", "the trace id is all zero, which stands for no trace"))
+        }
+        trace_id => Ok(trace_id),
+    }
+}
+
 /// The messages of a trace, oldest first.
 #[utoipa::path(
     get,
@@ -178,7 +188,7 @@ pub(super) async fn trace(
     State(context): State<Context>,
     Path(id): Path<String>,
 ) -> Result<Json<MessageList>, Failure> {
-    let trace_id = trace_id(&id, "trace_id")?;
+    let trace_id = trace_of_path(&id)?;
     let hops = context.broker.reader.trace(trace_id, Payloads::Read).await?;
     let truncated = is_cut(&hops);
     let mut names: HashMap<PartitionId, (String, u32)> = HashMap::new();

@@ -6,7 +6,7 @@ use laneway_client::openapi::TraceText;
 use laneway_client::trace::Trace;
 
 use super::Context;
-use super::messages::trace_id;
+use super::messages::trace_of_path;
 use super::openapi::{Common, Malformed, NotFound};
 use super::problem::{Failure, Path};
 use crate::session::fault::unknown_trace;
@@ -24,7 +24,7 @@ pub(super) async fn show(
     State(context): State<Context>,
     Path(id): Path<String>,
 ) -> Result<Json<Trace>, Failure> {
-    let trace_id = trace_id(&id, "trace_id")?;
+    let trace_id = trace_of_path(&id)?;
     match context.broker.traces.read(trace_id).await? {
         Some(trace) => Ok(Json(trace)),
         None => Err(unknown_trace(trace_id).into()),

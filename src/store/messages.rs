@@ -89,6 +89,23 @@ pub struct Matching<'a> {
     pub transaction_id: Option<&'a str>,
 }
 
+/// What a search has found in one segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The newest first.
+    pub messages: Vec<Message>,
+    pub ending: Ending,
+}
+
+/// Why a search of a segment has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Nothing else matches.
+    Exhausted,
+    /// The limit is reached: more may match.
+    Cut,
+}
+
 /// In which direction offsets are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -132,14 +149,14 @@ impl Store {
         }
     }
 
-    /// Messages of one segment that match, newest first; [`Error::TableGone`] if retention was faster.
+    /// Messages of one segment that match; [`Error::TableGone`] if retention was faster.
     pub async fn segment_search(
         &self,
         segment_id: SegmentId,
         within: std::ops::Range<Offset>,
         matching: Matching<'_>,
         limit: ReadLimit,
-    ) -> Result<Vec<Message>, Error> {
+    ) -> Result<Found, Error> {
         let messages = i64::from(limit.messages);
         let bytes = i64::try_from(limit.bytes).unwrap_or(i64::MAX);
         let Matching { key, transaction_id } = matching;
@@ -147,9 +164,11 @@ impl Store {
             &[&within.start.0, &within.end.0, &key, &transaction_id, &messages, &bytes];
         let connection = self.connection().await?;
         let rows = connection.read(&SEGMENT_SEARCH, &[("segment_id", segment_id.0)], params).await?;
-        let mut messages: Vec<Message> = rows.iter().map(message).collect();
-        self.open_rows(&connection, &rows, &mut messages).await?;
-        Ok(messages)
+        let mut found: Vec<Message> = rows.iter().map(message).collect();
+        self.open_rows(&connection, &rows, &mut found).await?;
+        let (came, matched) = (rows.len() as i64, rows.first().map_or(0, |row| row.get("matched")));
+        let ending = if came == messages || came < matched { Ending::Cut } else { Ending::Exhausted };
+        Ok(Found { messages: found, ending })
     }
 
     /// The traces of some messages of one segment, by offset; those that it does not hold are left out.

@@ -10,6 +10,7 @@ use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 
 use super::spans::{Span, SpanKind, Spans};
@@ -32,7 +33,8 @@ pub fn start(endpoint: &str) -> Result<(Spans, tokio::task::JoinHandle<()>), Str
     let mut exporter = exporter.map_err(|error| error.to_string())?;
     exporter.set_resource(&Resource::builder().with_service_name("laneway").build());
     let (spans, receiver) = Spans::channel();
-    Ok((spans, tokio::spawn(run(exporter, receiver))))
+    let exporting = tokio::spawn(run(exporter, receiver, spans.lost()));
+    Ok((spans, exporting))
 }
 
 /// As the specification has it: the path of traces below the endpoint, unless it is there already.
@@ -41,7 +43,7 @@ fn traces_url(endpoint: &str) -> String {
     if endpoint.ends_with("/v1/traces") { endpoint.to_owned() } else { format!("{endpoint}/v1/traces") }
 }
 
-async fn run(exporter: SpanExporter, mut receiver: mpsc::Receiver<Span>) {
+async fn run(exporter: SpanExporter, mut receiver: mpsc::Receiver<Span>, lost: Counter) {
     let scope = InstrumentationScope::builder("laneway").with_version(env!("CARGO_PKG_VERSION")).build();
     let mut waiting = Vec::new();
     while receiver.recv_many(&mut waiting, BATCH_MAX).await > 0 {
@@ -56,6 +58,7 @@ async fn run(exporter: SpanExporter, mut receiver: mpsc::Receiver<Span>) {
         let batch: Vec<SpanData> = waiting.drain(..).map(|span| exported(span, &scope)).collect();
         let spans = batch.len();
         if let Err(error) = exporter.export(batch).await {
+            lost.inc_by(spans as u64);
             tracing::warn!(%error, spans, "the collector did not take these spans; they are lost");
         }
     }

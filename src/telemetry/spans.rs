@@ -7,6 +7,8 @@
 use std::time::SystemTime;
 
 use laneway_client::traceparent;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
@@ -61,13 +63,29 @@ pub struct Span {
 #[derive(Debug, Clone, Default)]
 pub struct Spans {
     sender: Option<mpsc::Sender<Span>>,
+    /// Those that no collector has got.
+    lost: Counter,
 }
 
 impl Spans {
     /// Spans that somebody takes.
     pub fn channel() -> (Self, mpsc::Receiver<Span>) {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
-        (Self { sender: Some(sender) }, receiver)
+        (Self { sender: Some(sender), lost: Counter::default() }, receiver)
+    }
+
+    /// Where those are counted that no collector has got.
+    pub fn lost(&self) -> Counter {
+        self.lost.clone()
+    }
+
+    /// Adds what is counted here to `/metrics`.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "spans_lost",
+            "Spans that no collector has got: too many waited, or it did not take them",
+            self.lost(),
+        );
     }
 
     /// Whether anybody wants them.
@@ -77,8 +95,10 @@ impl Spans {
 
     /// Hands one on. An exporter that is behind loses it; nobody waits for it.
     pub fn record(&self, span: Span) {
-        if let Some(sender) = &self.sender {
-            let _full_or_gone = sender.try_send(span);
+        if let Some(sender) = &self.sender
+            && sender.try_send(span).is_err()
+        {
+            self.lost.inc();
         }
     }
 }
@@ -170,5 +190,6 @@ mod tests {
             taken += 1;
         }
         assert_eq!((taken, Spans::default().is_on()), (WAITING_MAX, false));
+        assert_eq!(spans.lost().get(), 5);
     }
 }

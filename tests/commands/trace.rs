@@ -5,6 +5,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::process::run_command;
+use crate::harness::pty::{COLUMNS, OnTerminal};
 use crate::running::{Bus, Running, sentence, wrong_usage};
 
 const TRACE: &str = "0198f5a0-1c2d-7e3f-8a4b-5c6d7e8f9a0b";
@@ -44,6 +45,35 @@ async fn it_draws_the_tree_or_prints_the_document() {
         let said = bus.run(&["trace", id, "--json"]).await;
         let trace: Trace = serde_json::from_str(&said.stdout).unwrap();
         assert_eq!((trace.trace_id.as_str(), trace.critical_path), (TRACE, vec![0, 1, 2]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_terminal_it_is_as_wide_as_that_and_in_colour() {
+    const GREEN: vt100::Color = vt100::Color::Idx(2);
+    const YELLOW: vt100::Color = vt100::Color::Idx(3);
+    let bus = Bus::new(1).await;
+    publish(&bus, "customer-17", None).await;
+    let popped = bus.run(&["pop", "orders", "--group", "billing", "--count", "1"]).await;
+    assert_eq!(popped.code, 0, "{}", popped.stderr);
+    publish(&bus, "顧客", Some(0)).await;
+    publish(&bus, "customer-17", Some(1)).await;
+    let mut shown = OnTerminal::start(&["trace", TRACE, "--url", &bus.url()]);
+    assert_eq!(shown.ended().await, 0);
+    shown.shows("the whole drawing", |text| text.contains("* critical path")).await;
+    let text = shown.text();
+    let columns = |line: &str| line.chars().map(|char| 1 + usize::from("顧客".contains(char))).sum::<usize>();
+    let widest = text.lines().map(columns).max();
+    assert_eq!(widest, Some(usize::from(COLUMNS)), "what waits does so to the right edge:\n{text}");
+    for (glyph, colour) in [("░", YELLOW), ("▌", GREEN)] {
+        // The legend has no colour.
+        let colours = shown.colours_of(glyph);
+        let plain = colours.iter().filter(|found| **found == vt100::Color::Default).count();
+        let painted = colours.iter().filter(|found| **found == colour).count();
+        assert!(
+            painted > 0 && plain == 1 && painted + plain == colours.len(),
+            "{glyph}: {colours:?} in\n{text}"
+        );
     }
 }
 

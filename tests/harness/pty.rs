@@ -16,7 +16,7 @@ use super::process::laneway;
 use super::wait;
 
 const ROWS: u16 = 50;
-const COLUMNS: u16 = 160;
+pub const COLUMNS: u16 = 160;
 
 /// A command that runs on a terminal.
 pub struct OnTerminal {
@@ -73,6 +73,14 @@ impl OnTerminal {
         if tokio::time::timeout(wait::PATIENCE, seen).await.is_err() {
             panic!("it does not show {what}:\n{}", self.text());
         }
+    }
+
+    /// The colours of all cells that show a character.
+    pub fn colours_of(&self, glyph: &str) -> Vec<vt100::Color> {
+        let parser = self.screen.lock().unwrap();
+        let cells = (0..ROWS).flat_map(|row| (0..COLUMNS).map(move |column| (row, column)));
+        let cells = cells.filter_map(|(row, column)| parser.screen().cell(row, column));
+        cells.filter(|cell| cell.contents() == glyph).map(vt100::Cell::fgcolor).collect()
     }
 
     /// Whether it is as a shell expects it: the normal screen, a cursor, lines and an echo.

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use laneway_client::wire::{
-    BatchOptions, BrokerFrame, ClientFrame, CreditGrant, ErrorFrame, NewMessage, Start, Subprotocol, Tail,
-    TailedLane, Tailing, Untail,
+    Batch, BatchOptions, BrokerFrame, ClientFrame, CreditGrant, ErrorFrame, NewMessage, Start, Subprotocol,
+    Tail, TailedLane, Tailing, Untail,
 };
-use laneway_client::{Class, ErrorCode};
+use laneway_client::{Cause, Class, ErrorCode};
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::harness::socket::{BOTH, Socket, make_topic, offsets, text};
 use crate::harness::{Server, TestDatabase, wait};
@@ -118,6 +119,40 @@ async fn a_tail_begins_at_the_first_message_the_next_one_a_time_or_an_offset() {
     for table in ["consumer_group", "member", "session", "lane", "lane_commit"] {
         assert_eq!(database.number(&format!("SELECT count(*) FROM laneway.{table}")).await, 0, "{table}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tail_tells_traces_and_causes_as_they_were_published() {
+    let (_database, mut server) = server().await;
+    let trace = Uuid::from_u128(0x8000_0000_0000_0000_8000_0000_0000_0001);
+    let mut producer = Socket::connect(&server.address, Subprotocol::Json).await;
+    let in_trace = |partition, cause: Option<Cause>| NewMessage {
+        trace_id: Some(trace),
+        partition: Some(partition),
+        cause,
+        ..text("hop")
+    };
+    producer.publish("orders", vec![in_trace(2, None)]).await;
+    let cause = Cause { topic: "orders".into(), partition: 2, offset: 0 };
+    producer.publish("orders", vec![in_trace(1, Some(cause.clone()))]).await;
+    for subprotocol in BOTH {
+        let mut socket = Socket::connect(&server.address, subprotocol).await;
+        begin(&mut socket, Tail { partitions: Some(vec![1]), ..tail(Some(Start::Earliest)) }).await.unwrap();
+        let seen = |batch: &Batch| {
+            let message = batch.messages.last().unwrap();
+            (message.trace_id, message.cause.clone())
+        };
+        // From the tables, or from memory as it comes.
+        assert_eq!(seen(&socket.batch().await), (trace, Some(cause.clone())));
+        producer.publish("orders", vec![in_trace(1, Some(cause.clone()))]).await;
+        let mut offset = 0;
+        while offset == 0 {
+            let batch = socket.batch().await;
+            assert_eq!(seen(&batch), (trace, Some(cause.clone())));
+            offset = batch.messages.last().unwrap().offset;
+        }
+    }
+    assert_eq!(server.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

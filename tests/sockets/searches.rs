@@ -4,8 +4,8 @@ use laneway_client::message::FoundMessages;
 use laneway_client::wire::{NewMessage, Subprotocol};
 use serde_json::{Value, json};
 
-use crate::Bus;
 use crate::harness::socket::text;
+use crate::{Bus, to_partition};
 
 async fn search(bus: &Bus, query: &str) -> FoundMessages {
     let url = bus.server.url(&format!("/v1/topics/orders/search?{query}"));
@@ -90,5 +90,64 @@ async fn a_search_that_makes_no_sense_is_refused() {
     let answer = reqwest::get(bus.server.url("/v1/topics/nowhere/search")).await.unwrap();
     assert_eq!(answer.status().as_u16(), 404);
     assert_eq!(search(&bus, "").await.messages.len(), 0);
+    bus.stop().await;
+}
+
+/// Publishes messages `m0`, `m1`, … one after the other, to three partitions in turn; those of partition 0 are large.
+async fn uneven(bus: &Bus, messages: usize) {
+    let mut producer = bus.connect(Subprotocol::MessagePack).await;
+    for number in 0..messages {
+        let partition = (number % 3) as u32;
+        let padding = if partition == 0 { "x".repeat(900 << 10) } else { String::new() };
+        let message = to_partition(partition, format!("m{number} {padding}"));
+        producer.publish("orders", vec![NewMessage { key: Some("anna".into()), ..message }]).await;
+    }
+}
+
+/// The first words of all messages of a search.
+async fn names(bus: &Bus, query: &str) -> Vec<String> {
+    let found = all(bus, query).await;
+    found.iter().map(|payload| payload.split(' ').next().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_bytes_of_a_page_leave_out_comes_with_the_next_over_segments_and_partitions() {
+    let bus = Bus::start().await;
+    let topic = json!({ "name": "orders", "partitions": 3, "segment_messages": 16 });
+    let made = reqwest::Client::new().post(bus.server.url("/v1/topics")).json(&topic).send().await.unwrap();
+    assert!(made.status().is_success(), "{made:?}");
+    uneven(&bus, 60).await;
+    let of = |partition: Option<usize>| {
+        let numbers = (0..60).rev().filter(|number| partition.is_none_or(|one| number % 3 == one));
+        numbers.map(|number| format!("m{number}")).collect::<Vec<_>>()
+    };
+    for filter in ["", "&key=anna"] {
+        let found = names(&bus, &format!("partition=0&limit=1000{filter}")).await;
+        assert_eq!(found, of(Some(0)), "of one partition {filter}");
+    }
+    for limit in [7, 1_000] {
+        assert_eq!(names(&bus, &format!("limit={limit}")).await, of(None), "limit {limit}");
+    }
+    bus.stop().await;
+}
+
+/// As if a broker had written so many messages without a key: only the tables know how they came.
+const FILL: &str = "
+    INSERT INTO laneway.message (partition_id, \"offset\", published_at, trace_id, payload)
+        SELECT h.partition_id, n, clock_timestamp(), gen_random_uuid(), ''
+        FROM laneway.head h, generate_series(1, 400100) n;
+    INSERT INTO laneway.head (partition_id, published_at, next_offset, bytes_total)
+        SELECT partition_id, clock_timestamp(), 400101, bytes_total FROM laneway.head";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rare_key_is_found_behind_more_messages_than_one_page_looks_at() {
+    let bus = Bus::with_topic("orders", 1).await;
+    let mut producer = bus.connect(Subprotocol::MessagePack).await;
+    producer.publish("orders", vec![NewMessage { key: Some("rare".into()), ..text("found") }]).await;
+    bus.database.raw().await.batch_execute(FILL).await.unwrap();
+    let first = search(&bus, "key=rare&limit=10").await;
+    assert_eq!((first.messages.len(), first.next.is_some()), (0, true));
+    assert_eq!(all(&bus, "key=rare&limit=10").await, ["found"]);
+    assert_eq!(all(&bus, "key=none&limit=10").await, [""; 0]);
     bus.stop().await;
 }

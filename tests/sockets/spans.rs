@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use crate::harness::socket::{Socket, ack, make_topic, text};
 use crate::harness::{Server, TestDatabase, wait};
+use crate::metrics::becomes;
 
 type Spans = Arc<Mutex<Vec<Span>>>;
 
@@ -100,6 +101,7 @@ async fn a_collector_that_is_away_costs_nothing_but_its_spans() {
     let mut socket = Socket::connect(&server.address, Subprotocol::MessagePack).await;
     socket.publish("orders", vec![text("m")]).await;
     server.logged("they are lost").await;
+    becomes(&server, "spans_lost_total", 1.0).await;
     socket.publish("orders", vec![text("n")]).await;
     socket.close().await;
     assert_eq!(server.stop().await, 0);

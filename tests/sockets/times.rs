@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::Bus;
 use crate::harness::Server;
+use crate::harness::process::run;
 use crate::harness::socket::{
     Socket, ack, batches_of, make_topic, nack, offsets, quick_retries, subscribe, text,
 };
@@ -373,5 +374,40 @@ async fn times_and_failures_go_after_their_retention_and_with_their_group() {
         bus.database.number(RANGES).await == 1 && failures(&bus).await.len() == 1
     })
     .await;
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_long_times_and_failures_are_kept_is_told_to_the_broker() {
+    let mut bus = Bus::with_topic("orders", 1).await;
+    bus.publish("orders", 0, 0..4).await;
+    let mut consumer = bus.connect(Subprotocol::MessagePack).await;
+    let wish = Subscribe { settings: Some(quick_retries(5)), ..subscribe("billing", "orders") };
+    consumer.subscribe_with(wish).await.unwrap();
+    let batch = consumer.batch().await;
+    consumer.ack_below(&batch, 2).await.unwrap();
+    consumer.nack(&batch, 2, "once").await.unwrap();
+    let batch = consumer.batch().await;
+    consumer.ack_below(&batch, 4).await.unwrap();
+    consumer.close().await;
+    bus.database
+        .raw()
+        .await
+        .batch_execute(
+            "UPDATE laneway.lane_time SET acked_at = acked_at - interval '61 minutes' WHERE first_offset = 0;
+             UPDATE laneway.failure SET failed_at = failed_at - interval '61 minutes'",
+        )
+        .await
+        .unwrap();
+    assert_eq!(bus.server.stop().await, 0);
+    let flag = ["--database-url", &bus.database.url, "--delivery-times-retention"];
+    bus.server = Server::start(&[&flag[..], &["1h"]].concat()).await;
+    until_within(Duration::from_secs(60), "what is older than an hour to go", async || {
+        ranges(&bus).await == [(2, 4)] && failures(&bus).await.is_empty()
+    })
+    .await;
+    let said = run(&[&["serve"][..], &flag[..], &["59s"]].concat()).await;
+    assert_eq!(said.code, 2, "{}", said.stderr);
+    assert!(said.stderr.contains("it must be between 1m and 100 years"), "{}", said.stderr);
     bus.stop().await;
 }

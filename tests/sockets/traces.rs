@@ -1,11 +1,13 @@
 //! Reading traces: the tree, what groups have made of it, links, and what is refused.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use laneway_client::trace::{Hop, HopState, Trace};
 use laneway_client::wire::{
-    BrokerFrame, ClientFrame, ErrorFrame, NewMessage, ReadTrace, Subprotocol, Subscribe,
+    BrokerFrame, ClientFrame, ErrorFrame, NewMessage, ReadTrace, StepPublish, Subprotocol, Subscribe,
+    Transact,
 };
 use laneway_client::{Cause, ErrorCode};
 use rand::rngs::StdRng;
@@ -14,7 +16,10 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::Bus;
-use crate::harness::socket::{BOTH, Socket, make_topic, quick_retries, subscribe, text};
+use crate::harness::Server;
+use crate::harness::socket::{BOTH, Socket, ack, make_topic, quick_retries, subscribe, text};
+use crate::harness::wait::until;
+use crate::transact::step;
 
 async fn read(socket: &mut Socket, trace_id: Uuid) -> Result<Trace, ErrorFrame> {
     let id = socket.id();
@@ -108,6 +113,9 @@ async fn what_is_no_trace_is_refused() {
         ("0198f5a01c2d7e3f8a4b5c6d7e8f9a0b", 404, "unknown_trace"),
         ("nonsense", 400, "malformed"),
         ("0198f5a01c2d7e3f8a4b5c6d7e8f9a0", 400, "malformed"),
+        ("00000000-0000-0000-0000-000000000000", 400, "malformed"),
+        ("00000000000000000000000000000000", 400, "malformed"),
+        ("00000000000000000000000000000000/messages", 400, "malformed"),
     ] {
         let answer = reqwest::get(bus.server.url(&format!("/v1/traces/{id}"))).await.unwrap();
         assert_eq!(answer.status().as_u16(), status);
@@ -145,6 +153,141 @@ async fn links_are_seen_from_both_sides() {
             (ErrorCode::InvalidMessage, Some("messages[0].links"))
         );
     }
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_may_link_what_it_publishes_to_other_traces() {
+    for subprotocol in BOTH {
+        let bus = Bus::with_topic("orders", 1).await;
+        make_topic(&bus.server.address, "charges", 1).await;
+        let (old, new) = (Uuid::now_v7(), Uuid::now_v7());
+        let mut socket = bus.connect(subprotocol).await;
+        socket.publish("orders", vec![in_trace(old, "old", None)]).await;
+        socket.subscribe("billing", "orders").await;
+        let batch = socket.batch().await;
+        let linked = NewMessage { links: vec![old], ..in_trace(new, "new", None) };
+        let publishes = vec![StepPublish { topic: "charges".into(), messages: vec![linked] }];
+        let acks = vec![ack(&batch, Some(1), &[])];
+        socket.transact(Transact { id: 0, step_id: Uuid::now_v7(), acks, publishes }).await.unwrap();
+        let seen = read(&mut socket, new).await.unwrap();
+        assert_eq!((seen.links, seen.linked_by), (vec![old.to_string()], vec![]));
+        let seen = read(&mut socket, old).await.unwrap();
+        assert_eq!((seen.links, seen.linked_by), (vec![], vec![new.to_string()]));
+        bus.stop().await;
+    }
+}
+
+/// When a group was given the one message that it has, and when it was done, in microseconds, as the tables say it.
+async fn kept(bus: &Bus, group: &str) -> (i64, i64) {
+    let sql = "SELECT (extract(epoch FROM t.delivered_at) * 1000000)::bigint, (extract(epoch FROM t.acked_at) * 1000000)::bigint
+        FROM laneway.lane_time t JOIN laneway.consumer_group g USING (group_id) WHERE g.name = $1";
+    let row = bus.database.raw().await.query_one(sql, &[&group]).await.unwrap();
+    (row.get(0), row.get(1))
+}
+
+fn us(moment: &str) -> i64 {
+    moment.parse::<Timestamp>().unwrap().as_microsecond()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trace_tells_when_and_how_long_on_the_database_clock_also_after_its_broker_was_killed() {
+    const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    let mut bus = Bus::with_topic("orders", 1).await;
+    make_topic(&bus.server.address, "charges", 1).await;
+    let trace_id = Uuid::now_v7();
+    let began = bus.database.number(NOW).await;
+    let mut socket = bus.connect(Subprotocol::MessagePack).await;
+    socket.publish("orders", vec![in_trace(trace_id, "order", None)]).await;
+    // The first group is done before the second, in whose hands the order is when it leads to a charge.
+    for group in ["audit", "intake"] {
+        socket.subscribe(group, "orders").await;
+        let batch = socket.batch().await;
+        tokio::time::sleep(Duration::from_millis(200)).await; // as if it worked on it: this is what is measured
+        if group == "intake" {
+            socket.publish("charges", vec![in_trace(trace_id, "charge", Some(("orders", 0)))]).await;
+        }
+        socket.ack_below(&batch, 1).await.unwrap();
+    }
+    socket.subscribe("cashier", "charges").await;
+    let batch = socket.batch().await;
+    socket.ack_below(&batch, 1).await.unwrap();
+    let ended = bus.database.number(NOW).await;
+    let trace = read(&mut socket, trace_id).await.unwrap();
+    let groups: Vec<(&str, &str)> = trace
+        .hops
+        .iter()
+        .flat_map(|hop| hop.groups.iter().map(|group| (hop.topic.as_str(), group.group.as_str())))
+        .collect();
+    assert_eq!(groups, [("orders", "audit"), ("orders", "intake"), ("charges", "cashier")]);
+    let mut spent = BTreeMap::new();
+    for hop in &trace.hops {
+        let published = us(&hop.published_at);
+        for group in &hop.groups {
+            let (delivered, acked) = kept(&bus, &group.group).await;
+            let told = [&group.delivered_at, &group.acked_at].map(|at| us(at.as_deref().unwrap()));
+            assert_eq!(told, [delivered, acked], "{group:?}");
+            assert!([began, published, delivered, acked, ended].is_sorted(), "{group:?} of {hop:?}");
+            let took = (group.waiting_us.unwrap(), group.handling_us.unwrap());
+            assert_eq!(took, (delivered - published, acked - delivered), "{group:?}");
+            assert!(hop.topic == "charges" || (150_000..60_000_000).contains(&took.1), "{group:?}");
+            spent.insert(group.group.clone(), took);
+        }
+    }
+    // The audit led nowhere.
+    let (intake, cashier) = (spent["intake"], spent["cashier"]);
+    assert_eq!(trace.critical_path, [0, 1]);
+    assert_eq!((trace.waiting_us, trace.handling_us), (intake.0 + cashier.0, intake.1 + cashier.1));
+    bus.server.kill().await;
+    bus.server = Server::start(&["--database-url", &bus.database.url, "--lease-ttl", "1s"]).await;
+    for subprotocol in BOTH {
+        let mut later = bus.connect(subprotocol).await;
+        assert_eq!(read(&mut later, trace_id).await.unwrap(), trace);
+    }
+    let answer = reqwest::get(bus.server.url(&format!("/v1/traces/{trace_id}"))).await.unwrap();
+    assert_eq!(answer.json::<Trace>().await.unwrap(), trace);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_ahead_of_a_message_is_what_neither_acks_nor_steps_nor_retention_have_done() {
+    let bus = Bus::with_topic("orders", 1).await;
+    let trace_id = Uuid::now_v7();
+    let mut socket = bus.connect(Subprotocol::MessagePack).await;
+    bus.publish("orders", 0, 0..9).await;
+    socket.publish("orders", vec![in_trace(trace_id, "last", None)]).await;
+    let ahead = async |socket: &mut Socket| {
+        let trace = read(socket, trace_id).await.unwrap();
+        assert_eq!(trace.hops[0].offset, 9);
+        trace.hops[0].groups[0].ahead
+    };
+    let mut consumer = bus.connect(Subprotocol::MessagePack).await;
+    consumer.subscribe("billing", "orders").await;
+    let batch = consumer.batches(10).await.remove(0);
+    assert_eq!(ahead(&mut socket).await, Some(9));
+    consumer.ack(ack(&batch, None, &[1, 4])).await.unwrap();
+    assert_eq!(ahead(&mut socket).await, Some(7));
+    consumer.transact(step(&batch, &[2, 3], "orders", &[])).await.unwrap();
+    consumer.transact(step(&batch, &[6], "orders", &[])).await.unwrap();
+    assert_eq!(ahead(&mut socket).await, Some(4), "of steps that no commit of the lane knows yet");
+    consumer.close().await;
+    until("the lane to be free", async || {
+        bus.database.number("SELECT count(*) FROM laneway.lane WHERE session_id IS NULL").await == 1
+    })
+    .await;
+    assert_eq!(ahead(&mut socket).await, Some(4));
+    // As if retention had come by while nobody had the lane, and as if its commits had been lost.
+    let raw = bus.database.raw().await;
+    raw.batch_execute("UPDATE laneway.partition SET start_offset = 3").await.unwrap();
+    assert_eq!(ahead(&mut socket).await, Some(3), "5, 7 and 8");
+    raw.batch_execute("DELETE FROM laneway.lane_commit").await.unwrap();
+    assert_eq!(
+        ahead(&mut socket).await,
+        Some(4),
+        "4, 5, 7 and 8: 3 belongs to a step that reaches below the start"
+    );
+    raw.batch_execute("UPDATE laneway.partition SET start_offset = 0").await.unwrap();
+    assert_eq!(ahead(&mut socket).await, Some(6));
     bus.stop().await;
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use laneway_client::ErrorCode;
+use laneway_client::wire::bounds::PUBLISH_MESSAGES_MAX;
 use laneway_client::wire::{
     Ack, Batch, BrokerFrame, ClientFrame, NewMessage, StepPublish, Subprotocol, Transact, Transacted,
 };
@@ -166,6 +167,19 @@ async fn what_breaks_a_rule_is_refused_whole_and_the_work_can_still_be_done() {
             ),
             (change(&|t| t.acks = vec![t.acks[0].clone(); 65]), ErrorCode::TooLarge, "acks"),
             (change(&|t| t.publishes = vec![t.publishes[0].clone(); 65]), ErrorCode::TooLarge, "publishes"),
+            (
+                change(&|t| t.publishes[0].messages = vec![text("x"); PUBLISH_MESSAGES_MAX + 1]),
+                ErrorCode::TooLarge,
+                "publishes[0].messages",
+            ),
+            (
+                change(&|t| {
+                    t.publishes[0].messages = vec![text("x"); PUBLISH_MESSAGES_MAX / 2 + 1];
+                    t.publishes.push(t.publishes[0].clone());
+                }),
+                ErrorCode::TooLarge,
+                "messages",
+            ),
             (change(&|t| t.publishes[0].messages.clear()), ErrorCode::Malformed, "publishes"),
             (change(&|t| t.publishes[0].messages[0].sequence = Some(0)), ErrorCode::Malformed, "publishes"),
             (
@@ -199,7 +213,9 @@ async fn what_breaks_a_rule_is_refused_whole_and_the_work_can_still_be_done() {
             assert_eq!(
                 (refused.code, refused.field.as_deref()),
                 (code, Some(field)),
-                "{transact:?}: {refused:?}"
+                "{:?}, {} publishes: {refused:?}",
+                transact.acks,
+                transact.publishes.len()
             );
         }
         assert_eq!(bus.database.number(STORED).await, 0);

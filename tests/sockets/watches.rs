@@ -1,16 +1,19 @@
 //! Watching traces: told as they happen, from every broker, within bounds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use laneway_client::trace::HopState;
-use laneway_client::wire::{BrokerFrame, ClientFrame, NewMessage, Subprotocol, TraceChanged, Untail, Watch};
+use laneway_client::wire::{
+    BrokerFrame, ClientFrame, NewMessage, Subprotocol, Subscribe, TraceChanged, Untail, Watch,
+};
 use laneway_client::{Cause, ErrorCode};
 use uuid::Uuid;
 
 use crate::Bus;
 use crate::harness::Server;
-use crate::harness::socket::{BOTH, Socket, make_topic, text};
+use crate::harness::socket::{BOTH, Socket, make_topic, offsets, quick_retries, subscribe, text};
+use crate::harness::wait::until;
 
 async fn watch(socket: &mut Socket, mut watch: Watch) -> u32 {
     watch.id = socket.id();
@@ -105,6 +108,123 @@ async fn the_traces_of_a_topic_are_watched_and_a_flood_is_summarised() {
         left_out += seen.left_out;
     }
     assert!(left_out >= 400, "{left_out}");
+    bus.stop().await;
+}
+
+/// Reads of watches that wait for a table that only readers of traces look at.
+const STUCK: &str = "SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%trace_links_find%'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_watches_as_a_broker_takes_leave_its_connections_to_delivery_even_while_none_gets_an_answer()
+{
+    const TRACES: usize = 16;
+    let bus = Bus::with_topic("orders", 1).await;
+    let mut other = Server::on_database(&bus.database.url).await;
+    let mut producer = Socket::connect(&other.address, Subprotocol::MessagePack).await;
+    let traces: Vec<Uuid> = (0..TRACES).map(|_| Uuid::now_v7()).collect();
+    producer.publish("orders", traces.iter().map(|trace| in_trace(*trace, None)).collect()).await;
+    let mut watchers = Vec::new();
+    for _ in 0..2 {
+        let mut watcher = bus.connect(Subprotocol::MessagePack).await;
+        for trace in &traces {
+            watch(&mut watcher, one(*trace)).await;
+        }
+        watchers.push(watcher);
+    }
+    let raw = bus.database.raw().await;
+    raw.batch_execute("BEGIN; LOCK TABLE laneway.trace_link IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    until("a watch to get stuck", async || bus.database.number(STUCK).await > 0).await;
+    // What another broker has written is read from the tables, and every failure is a settlement.
+    let mut consumer = bus.connect(Subprotocol::MessagePack).await;
+    let settings = Some(quick_retries(3));
+    consumer.subscribe_with(Subscribe { settings, ..subscribe("billing", "orders") }).await.unwrap();
+    let mut batch = consumer.batch().await;
+    for first in 0..TRACES as i64 {
+        consumer.nack(&batch, first, "not now").await.unwrap();
+        batch = consumer.batch().await;
+        assert_eq!(offsets(&batch)[0], first);
+        consumer.ack_below(&batch, first + 1).await.unwrap();
+        let stuck = bus.database.number(STUCK).await;
+        assert!(stuck <= 1, "{stuck} connections are with watches");
+    }
+    raw.batch_execute("ROLLBACK").await.unwrap();
+    for watcher in &mut watchers {
+        let mut told = BTreeSet::new();
+        while told.len() < TRACES {
+            let seen = changed(watcher).await;
+            let is_done =
+                seen.hops.iter().any(|hop| hop.groups.iter().any(|group| group.state == HopState::Acked));
+            told.extend(is_done.then_some(seen.trace_id));
+        }
+    }
+    assert_eq!(other.stop().await, 0);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watcher_that_never_reads_stops_nobody() {
+    const MESSAGES: usize = 1_600;
+    let bus = Bus::with_topic("orders", 1).await;
+    let mut watcher = bus.connect(Subprotocol::Json).await;
+    watch(&mut watcher, Watch { id: 0, trace_id: None, topic: Some("orders".into()), sample: None }).await;
+    let mut consumer = bus.connect(Subprotocol::MessagePack).await;
+    consumer.subscribe("billing", "orders").await;
+    let mut producer = bus.connect(Subprotocol::MessagePack).await;
+    let traces: Vec<Uuid> = (0..16).map(|_| Uuid::now_v7()).collect();
+    // Hops with large keys, in the traces that it follows: megabytes that it would have to read.
+    let hop = |number: usize| {
+        let key = Some("k".repeat(1 << 10).into());
+        NewMessage { key, ..in_trace(traces[number % traces.len()], None) }
+    };
+    let mut next = 0;
+    for from in (0..MESSAGES).step_by(100) {
+        producer.publish("orders", (from..from + 100).map(hop).collect()).await;
+        while next < (from + 100) as i64 {
+            let batch = consumer.batch().await;
+            next = consumer.ack_below(&batch, offsets(&batch).last().unwrap() + 1).await.unwrap();
+        }
+    }
+    // It missed nothing: what it was not told as it happened comes when it reads.
+    let mut acked = BTreeSet::new();
+    while acked.len() < MESSAGES {
+        for hop in changed(&mut watcher).await.hops {
+            let is_acked = hop.groups.iter().any(|group| group.state == HopState::Acked);
+            acked.extend(is_acked.then_some(hop.offset));
+        }
+    }
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sample_lets_some_traces_of_a_topic_through_and_always_the_same() {
+    /// Of the ids from 1 to 16, those in the first half: every broker of every release has to find the same.
+    const IN_SHARE: [u128; 8] = [1, 6, 7, 8, 10, 11, 12, 15];
+    let bus = Bus::with_topic("orders", 1).await;
+    let mut watchers = Vec::new();
+    for subprotocol in BOTH {
+        let mut watcher = bus.connect(subprotocol).await;
+        let sampled = Watch { id: 0, trace_id: None, topic: Some("orders".into()), sample: Some(0.5) };
+        watch(&mut watcher, sampled).await;
+        watchers.push(watcher);
+    }
+    let mut producer = bus.connect(Subprotocol::MessagePack).await;
+    // 17 and 18 are in the share too; what comes last is told last.
+    for last in [17, 18] {
+        for number in (1..=16).chain([last]) {
+            producer.publish("orders", vec![in_trace(Uuid::from_u128(number), None)]).await;
+        }
+        for watcher in &mut watchers {
+            let mut told = BTreeSet::new();
+            while !told.contains(&last) {
+                let seen = changed(watcher).await;
+                assert_eq!(seen.left_out, 0);
+                told.insert(seen.trace_id.as_u128());
+            }
+            told.remove(&last);
+            assert_eq!(told.into_iter().collect::<Vec<_>>(), IN_SHARE);
+        }
+    }
     bus.stop().await;
 }
 

@@ -9,6 +9,7 @@ use laneway::broker::reader::Hop;
 use laneway::ids::{Offset, PartitionId, TraceId};
 use laneway::store::traces::Payloads;
 use laneway_client::topic::CreateTopic;
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::harness::TestDatabase;
@@ -144,4 +145,67 @@ async fn a_trace_that_retention_has_cut_in_two_shows_what_is_left() {
     let hops = broker.reader.trace(trace_id, Payloads::Read).await.unwrap();
     let offsets: Vec<i64> = hops.iter().map(|hop| hop.message.offset.0).collect();
     assert_eq!(offsets, (48..60).collect::<Vec<_>>());
+}
+
+/// A lane with a slow message, long after which steps go on: every second message is done, and only few are told by a commit.
+const STEPS: &str = "
+    INSERT INTO laneway.consumer_group
+        (topic_id, name, ack_deadline_ms, max_attempts, backoff_base_ms, backoff_factor, backoff_cap_ms, on_failure)
+        SELECT topic_id, 'billing', 1, 1, 1, 1, 1, 'skip' FROM laneway.topic;
+    INSERT INTO laneway.lane (group_id, partition_id, first_offset, epoch)
+        SELECT group_id, partition_id, 0, 5 FROM laneway.consumer_group, laneway.partition;
+    INSERT INTO laneway.lane_commit (group_id, partition_id, epoch, number, committed_offset, acked)
+        SELECT group_id, partition_id, 3, 1, 198990, '{[198991,198992)}' FROM laneway.lane;
+    INSERT INTO laneway.step_ack (group_id, partition_id, epoch, from_offset, to_offset)
+        SELECT group_id, partition_id, epochs.epoch, 2 * n, 2 * n + 1
+        FROM laneway.lane, generate_series(0, 99999) n, (VALUES (2), (3)) AS epochs (epoch);
+    INSERT INTO laneway.step_ack (group_id, partition_id, epoch, from_offset, to_offset)
+        SELECT group_id, partition_id, 5, 198993, 198996 FROM laneway.lane;
+    VACUUM ANALYZE laneway.step_ack, laneway.lane, laneway.lane_commit, laneway.consumer_group, laneway.partition";
+
+/// The pages of a table that a plan has touched.
+fn pages(plan: &Value, table: &str) -> u64 {
+    let own = if plan["Relation Name"] == table {
+        ["Shared Hit Blocks", "Shared Read Blocks"].map(|blocks| plan[blocks].as_u64().unwrap()).iter().sum()
+    } else {
+        0
+    };
+    let parts = plan["Plans"].as_array().into_iter().flatten();
+    own + parts.map(|part| pages(part, table)).sum::<u64>()
+}
+
+#[tokio::test]
+async fn what_steps_have_acknowledged_is_looked_up_and_not_read_through() {
+    let database = TestDatabase::new().await;
+    let broker = QuietBroker::start(database.store());
+    let partition_id = topic(&broker, "orders", 1).await.partitions[0];
+    let raw = database.raw().await;
+    for statement in STEPS.split(';') {
+        raw.batch_execute(statement).await.unwrap(); // VACUUM wants to be alone
+    }
+    let asked = [199_001, 199_000, 198_995, 198_989].map(|offset| (partition_id, Offset(offset)));
+    let groups = broker.store.trace_groups(&asked).await.unwrap();
+    let found: Vec<(bool, i64)> = groups.iter().map(|group| (group.is_done, group.ahead)).collect();
+    // Not done before 199,001, from 198,990 on: the odd ones that neither the commit nor the last step has, 198,997 and 198,999.
+    assert_eq!(found, [(false, 2), (true, 0), (true, 0), (true, 0)]);
+    let path = format!("{}/schema/queries/trace_groups.sql", env!("CARGO_MANIFEST_DIR"));
+    let sql = std::fs::read_to_string(path).unwrap();
+    for mode in ["force_custom_plan", "force_generic_plan"] {
+        let explained = format!(
+            "SET plan_cache_mode = {mode}; DEALLOCATE ALL; PREPARE look (bigint[], bigint[]) AS {sql};
+             EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)
+                 EXECUTE look ('{{{partition_id},{partition_id}}}', '{{199001,199000}}')"
+        );
+        let rows = raw.simple_query(&explained).await.unwrap();
+        let plan: String = rows
+            .iter()
+            .filter_map(|row| match row {
+                tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
+                _ => None,
+            })
+            .collect();
+        let plan: Value = serde_json::from_str(&plan).unwrap();
+        let touched = pages(&plan[0]["Plan"], "step_ack");
+        assert!((1..150).contains(&touched), "{mode}: {touched} pages of step_ack in\n{plan:#}");
+    }
 }

@@ -164,10 +164,10 @@ pub(super) fn read_json(frame: &[u8]) -> Result<Transact, FrameError> {
     let TransactIn { id, step_id, acks, publishes } = json::body(frame)?;
     let acks = acks.into_iter().map(|Strict(ack)| ack).collect();
     let publishes = publishes.into_iter().enumerate().map(|(place, Strict(publish))| {
-        if publish.messages.count > PUBLISH_MESSAGES_MAX {
-            return Err(too_many_messages(publish.messages.count));
-        }
         let within = format!("publishes[{place}].");
+        if publish.messages.count > PUBLISH_MESSAGES_MAX {
+            return Err(too_many_messages(publish.messages.count).within(&within));
+        }
         let messages = publish.messages.kept.into_iter().enumerate();
         let messages = messages
             .map(|(index, message)| NewMessage::from_json(message, &format!("{within}messages[{index}].")));
