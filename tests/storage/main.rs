@@ -9,6 +9,7 @@ mod harness;
 mod capacity;
 mod completed;
 mod delivery_times;
+mod doubtful_settlements;
 mod heads;
 mod hostile;
 mod purging;

@@ -162,6 +162,16 @@ impl Keys {
         }
     }
 
+    /// A key that seemed to have no copies left has some: they are read from the first on.
+    pub fn on_kept(&mut self, parked_offset: Offset) {
+        self.forget_reads(parked_offset);
+        if let Some((key, _)) = self.released.get(&parked_offset)
+            && let Some(parked) = self.parked.get_mut(key)
+        {
+            parked.state = ParkedState::Released { known_to: Offset::ZERO };
+        }
+    }
+
     /// What is known about the copies of a key from before does not hold any more.
     fn forget_reads(&mut self, parked_offset: Offset) {
         self.obstructed.remove(&parked_offset);
