@@ -12,6 +12,7 @@ mod delivery_times;
 mod doubtful_settlements;
 mod heads;
 mod hostile;
+mod parked_plans;
 mod purging;
 mod quiet_partitions;
 mod reading;
