@@ -172,11 +172,13 @@ impl Held {
         }
     }
 
-    /// Drops copies that are not needed any more.
+    /// Drops messages that are not needed any more: copies that are done, and what does not stand behind a parked key any more.
     pub(super) fn drop_copies(&mut self) {
         let (Some(keys), Some(keyed)) = (self.lane.keys(), self.keyed.as_mut()) else { return };
         keyed.copies.retain(|offset, _| keys.copy_attempts(*offset).is_some());
         keyed.copied_bytes = keyed.copies.values().map(|slab| slab.bytes() as u64).sum();
+        keyed.behind.retain(|offset, _| keys.is_behind(*offset));
+        keyed.behind_bytes = keyed.behind.values().map(Message::bytes).sum();
     }
 }
 

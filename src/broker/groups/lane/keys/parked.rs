@@ -41,7 +41,7 @@ impl Keys {
         let those: Vec<Offset> = of_key.map(|(offset, _)| *offset).collect();
         for offset in those {
             self.unwait(offset);
-            self.flying.remove(&offset);
+            self.flying.remove(offset);
             let Some(entry) = self.entries.get_mut(&offset) else { continue };
             if entry.is_copy() && is_done(offset) {
                 self.entries.remove(&offset); // the tables have it
