@@ -12,10 +12,10 @@ use super::groups::settings::{self, InvalidSetting};
 use super::groups::{SubscribeError, start};
 use super::reader::ReadError;
 use super::topics::TopicError;
-use crate::ids::TopicId;
+use crate::ids::{ParkedId, TopicId};
 use crate::limits::{BROKERS_LISTED_MAX, LANES_PAGE_MAX};
 use crate::store::Error;
-use crate::store::group_changes::{GroupAltered, GroupChanges, GroupDeleted, Sought, WithMembers};
+use crate::store::group_changes::{GroupAltered, GroupChanges, GroupDeleted, IfUsed, Sought};
 use crate::store::groups::GroupSettings;
 use crate::store::overview::{
     BrokerOverview, GroupOverview, LaneFilter, LaneKey, LaneOverview, MemberOverview,
@@ -38,6 +38,10 @@ pub enum GroupError {
     InUse { group: String },
     #[error("group {group} has parked keys: its ordering is changed when they are replayed or dropped")]
     HasParked { group: String },
+    #[error(
+        "group {group} has {keys} parked keys ({named}); replay or drop them first, or delete it by force"
+    )]
+    KeepsParked { group: String, keys: i64, named: String },
     #[error(transparent)]
     Setting(#[from] InvalidSetting),
     #[error("to: {reason}")]
@@ -132,16 +136,19 @@ impl Broker {
         &self,
         topic: &TopicName,
         group: &GroupName,
-        with: WithMembers,
+        if_used: IfUsed,
     ) -> Result<(), GroupError> {
         let (_, overview) = self.find_group(topic, group).await?;
-        match self.store.groups_delete(overview.group.group_id, with).await? {
+        match self.store.groups_delete(overview.group.group_id, if_used).await? {
             GroupDeleted::Done => {
                 tracing::info!(group.name = %group, topic.name = %topic, "group deleted");
                 Ok(())
             }
             GroupDeleted::HasMembers(members) => {
                 Err(GroupError::HasMembers { group: group.to_string(), members })
+            }
+            GroupDeleted::HasParked { keys, first } => {
+                Err(GroupError::KeepsParked { group: group.to_string(), keys, named: named(keys, &first) })
             }
             GroupDeleted::Unknown => Err(unknown(topic, group)),
         }
@@ -187,6 +194,13 @@ impl Broker {
 
 fn unknown(topic: &TopicName, group: &GroupName) -> GroupError {
     GroupError::Unknown { topic: topic.to_string(), group: group.to_string() }
+}
+
+/// The first of some parked keys, and that there are more.
+fn named(keys: i64, first: &[ParkedId]) -> String {
+    let names: Vec<String> = first.iter().map(ToString::to_string).collect();
+    let more = if keys > first.len() as i64 { ", …" } else { "" };
+    names.join(", ") + more
 }
 
 fn changes(wanted: &WantedSettings) -> GroupChanges {

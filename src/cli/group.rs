@@ -72,7 +72,7 @@ enum Action {
     Delete {
         #[command(flatten)]
         which: Which,
-        /// Even if it has members: they are told that it is gone
+        /// Even if it has members, which are told that it is gone, or parked keys, which go with it
         #[arg(long)]
         force: bool,
         /// Do not ask

@@ -21,7 +21,7 @@ use crate::broker::group_admin::{GroupError, GroupShown};
 use crate::broker::groups::settings;
 use crate::limits::GROUPS_PAGE_MAX;
 use crate::session::fault::{Refusal, of_topic};
-use crate::store::group_changes::WithMembers;
+use crate::store::group_changes::IfUsed;
 use crate::store::overview::{GroupOverview, MemberOverview};
 
 /// Groups of one page unless the request says otherwise.
@@ -37,6 +37,7 @@ impl From<GroupError> for Failure {
             GroupError::HasMembers { .. } => refused(ErrorCode::GroupHasMembers, "group".into()),
             GroupError::InUse { .. } => refused(ErrorCode::GroupHasMembers, "ordering".into()),
             GroupError::HasParked { .. } => refused(ErrorCode::GroupHasParked, "ordering".into()),
+            GroupError::KeepsParked { .. } => refused(ErrorCode::GroupHasParked, "group".into()),
             GroupError::Setting(setting) => refused(ErrorCode::InvalidSetting, setting.field.into()),
             GroupError::To { .. } => refused(ErrorCode::Malformed, "to".into()),
             GroupError::PartitionOutOfRange { index, .. } => {
@@ -131,12 +132,12 @@ pub(super) async fn alter(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeleteQuery {
-    /// Whether it goes although it has members.
+    /// Whether it goes although it has members or parked keys.
     #[param(value_type = bool, required = false)]
     force: Option<bool>,
 }
 
-/// Deletes a group; one that has members only with `force`.
+/// Deletes a group; one that has members or parked keys only with `force`.
 #[utoipa::path(
     delete,
     path = "/v1/topics/{topic}/groups/{group}",
@@ -151,8 +152,8 @@ pub(super) async fn delete(
     Query(query): Query<DeleteQuery>,
 ) -> Result<StatusCode, Failure> {
     let (topic, group) = both(names)?;
-    let with = if query.force == Some(true) { WithMembers::Force } else { WithMembers::Refuse };
-    context.broker.delete_group(&topic, &group, with).await?;
+    let if_used = if query.force == Some(true) { IfUsed::Force } else { IfUsed::Refuse };
+    context.broker.delete_group(&topic, &group, if_used).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -1,25 +1,32 @@
-//! How much a topic stores, and how far each of its groups is behind: from heads and commits, never by counting messages.
+//! How much a topic stores and may hold, and how far each of its groups is behind: from heads and commits, never by counting
+//! messages.
+
+use tokio_postgres::Row;
 
 use super::Store;
 use super::error::{Effect, Error};
 use super::groups::GroupCapacity;
 use super::query::query;
+use super::topics::{TopicLimits, limits};
 use crate::ids::TopicId;
 use crate::store::timeline::Era;
 
 query!(TOPICS_DEPTH = "topics_depth"[INT8, BOOL]);
 
-/// Whether the bytes of backlogs are asked for: they cost an index descent more per group and partition.
+/// Which backlogs are told in bytes: that costs an index descent more per group and partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BacklogBytes {
-    Counted,
-    LeftOut,
+    All,
+    /// Those of a topic that limits them.
+    Limited,
 }
 
 /// What a topic holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicDepth {
     pub stored_bytes: i64,
+    /// What it may hold, as of the same moment.
+    pub limits: TopicLimits,
     pub groups: Vec<GroupDepth>,
     /// In which it was read.
     pub era: Era,
@@ -31,7 +38,7 @@ pub struct GroupDepth {
     pub name: String,
     pub capacity: GroupCapacity,
     pub messages: i64,
-    /// Never too few; 0 if they are left out.
+    /// Never too few; 0 if they were not asked for.
     pub bytes: i64,
 }
 
@@ -54,15 +61,21 @@ impl Store {
     ) -> Result<Option<TopicDepth>, Error> {
         let connection = self.connection().await?;
         let era = connection.era();
-        let with_bytes = bytes == BacklogBytes::Counted;
+        let with_bytes = bytes == BacklogBytes::All;
         let rows = connection.query(&TOPICS_DEPTH, &[&topic_id.0, &with_bytes], Effect::None).await?;
-        let group = |row: &tokio_postgres::Row| {
+        let group = |row: &Row| {
             let name = row.get::<_, Option<String>>("name")?;
             let capacity =
                 GroupCapacity::parse(row.get("capacity")).expect("the database knows the same words");
             Some(GroupDepth { name, capacity, messages: row.get("messages"), bytes: row.get("bytes") })
         };
         let groups = rows.iter().filter_map(group).collect();
-        Ok(rows.first().map(|row| TopicDepth { stored_bytes: row.get("stored_bytes"), groups, era }))
+        let depth = |row| TopicDepth {
+            stored_bytes: Row::get(row, "stored_bytes"),
+            limits: limits(row),
+            groups,
+            era,
+        };
+        Ok(rows.first().map(depth))
     }
 }

@@ -11,7 +11,7 @@ use super::groups::{
 use super::query::query;
 use super::windows::{ExpiryPolicy, WindowChanges};
 use super::{Connection, Store, retry};
-use crate::ids::{Epoch, GroupId, Offset};
+use crate::ids::{Epoch, GroupId, Offset, ParkedId};
 
 query!(GROUPS_ALTER = "groups_alter"[
     INT8, INT8, INT4, INT8, FLOAT8, INT8, TEXT, TEXT, INT8, INT8, INT8, INT8, TEXT, TEXT
@@ -21,7 +21,11 @@ query!(GROUPS_CLOSE = "groups_close"[INT8]);
 query!(GROUPS_DELETE = "groups_delete"[INT8]);
 query!(LANES_CLOSE = "lanes_close"[INT8]);
 query!(LANES_HOLD = "lanes_hold"[INT8, INT8_ARRAY]);
+query!(PARKED_KEYS_OF_GROUP = "parked_keys_of_group"[INT8, INT8]);
 query!(LANES_SEEK = "lanes_seek"[INT8, INT8_ARRAY, INT8_ARRAY]);
+
+/// Parked keys that are named when a group is not deleted because of them: enough to go and look.
+const PARKED_KEYS_NAMED: i64 = 5;
 
 /// New settings of a group; what is absent stays as it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -51,21 +55,26 @@ pub enum GroupAltered<E> {
     Unknown,
 }
 
-/// What becomes of a group that still has members when it is deleted.
+/// What becomes of a group that still has members or parked keys when it is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WithMembers {
+pub enum IfUsed {
     /// It stays.
     Refuse,
-    /// It goes, and they are told.
+    /// It goes with them, and members are told.
     Force,
 }
 
 /// Whether a group was deleted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupDeleted {
     Done,
     /// It has this many members; nothing happened.
     HasMembers(usize),
+    /// It has this many parked keys, and these are the first of them; nothing happened.
+    HasParked {
+        keys: i64,
+        first: Vec<ParkedId>,
+    },
     /// There is no such group (any more).
     Unknown,
 }
@@ -143,8 +152,8 @@ impl Store {
         .await
     }
 
-    /// Deletes a group with its members, lanes and commits. Its dead letters stay.
-    pub async fn groups_delete(&self, group_id: GroupId, with: WithMembers) -> Result<GroupDeleted, Error> {
+    /// Deletes a group with its members, lanes, commits and parked keys. Its dead letters stay.
+    pub async fn groups_delete(&self, group_id: GroupId, if_used: IfUsed) -> Result<GroupDeleted, Error> {
         retry::contended(retry::Policy::CONTENDED, || async {
             let mut connection = self.connection().await?;
             let transaction = connection.begin().await?;
@@ -153,11 +162,20 @@ impl Store {
                 return Ok(GroupDeleted::Unknown);
             }
             let members = transaction.query(&MEMBERS_LIST, &[&group_id.0], Effect::None).await?.len();
-            if members > 0 && with == WithMembers::Refuse {
+            if members > 0 && if_used == IfUsed::Refuse {
                 transaction.rollback().await?;
                 return Ok(GroupDeleted::HasMembers(members));
             }
             transaction.query(&LANES_CLOSE, &[&group_id.0], Effect::None).await?;
+            // Order: after the lanes are closed, so that what their last holders have parked is seen.
+            let params: super::connection::Params<'_> = &[&group_id.0, &PARKED_KEYS_NAMED];
+            let parked = transaction.query(&PARKED_KEYS_OF_GROUP, params, Effect::None).await?;
+            if let Some(row) = parked.first().filter(|_| if_used == IfUsed::Refuse) {
+                let first = parked.iter().map(|row| ParkedId(row.get("parked_id"))).collect();
+                let refused = GroupDeleted::HasParked { keys: row.get("keys"), first };
+                transaction.rollback().await?;
+                return Ok(refused);
+            }
             transaction.execute(&GROUPS_DELETE, &[&group_id.0]).await?;
             transaction.query(&GROUPS_HINT, &[&vec![group_id.0]], Effect::Possible).await?;
             transaction.commit().await?;

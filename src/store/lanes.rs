@@ -161,6 +161,8 @@ pub struct Settlement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
     Done,
+    /// Done, but a parked key that was to go on has copies, or is not released: it stays.
+    KeyKept,
     /// The lane has another holder or epoch: nothing happened.
     LeaseLost,
 }
@@ -233,9 +235,9 @@ impl Store {
                 transaction.rollback().await?;
                 return Ok(Settled::LeaseLost);
             }
-            settle(&transaction, fence, settlement, now, &self.vault).await?;
+            let settled = settle(&transaction, fence, settlement, now, &self.vault).await?;
             transaction.commit().await?;
-            Ok(Settled::Done)
+            Ok(settled)
         })
         .await
     }
@@ -295,12 +297,60 @@ pub(super) async fn settle(
     settlement: &Settlement,
     now: Instant,
     vault: &Vault,
-) -> Result<(), Error> {
+) -> Result<Settled, Error> {
     let (group, partition) = (&fence.group_id.0, &fence.partition_id.0);
+    // Order: the commit first. Its number tells whether all of this was stored before, and only the answer was lost: then somebody may
+    // have replayed or dropped what it has put aside, and that stands.
+    let settled = match record_commit(transaction, fence, settlement.commit.as_ref()).await? {
+        Recorded::Now => take_effect(transaction, fence, settlement, now, vault).await?,
+        Recorded::Before => Settled::Done,
+    };
+    if let Some(Commit { committed, acked, .. }) = &settlement.commit {
+        transaction.execute(&ATTEMPTS_FORGET, &[group, partition, &committed.0, acked]).await?;
+    }
+    if let Some(Release { suspect_until, avoided }) = settlement.release {
+        let avoided = avoided.map(|session_id| session_id.0);
+        transaction.execute(&LANES_RELEASE, &[group, partition, &suspect_until.0, &avoided]).await?;
+        transaction.query(&GROUPS_HINT, &[&vec![fence.group_id.0]], Effect::Possible).await?;
+    }
+    Ok(settled)
+}
+
+/// Whether a settlement is new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Recorded {
+    Now,
+    Before,
+}
+
+/// Stores the commit of a settlement. One without is new each time: nothing of it is known to be there.
+async fn record_commit(
+    transaction: &Connection,
+    fence: &Fence,
+    commit: Option<&Commit>,
+) -> Result<Recorded, Error> {
+    let Some(Commit { number, committed, acked, .. }) = commit else { return Ok(Recorded::Now) };
+    let Fence { group_id, partition_id, epoch, .. } = fence;
+    let params: super::connection::Params<'_> =
+        &[&group_id.0, &partition_id.0, &epoch.0, number, &committed.0, acked];
+    Ok(match transaction.execute(&LANE_COMMITS_RECORD, params).await? {
+        0 => Recorded::Before,
+        _ => Recorded::Now,
+    })
+}
+
+/// What follows from a settlement beside its commit and its release.
+async fn take_effect(
+    transaction: &Connection,
+    fence: &Fence,
+    settlement: &Settlement,
+    now: Instant,
+    vault: &Vault,
+) -> Result<Settled, Error> {
     if let Some(Charge { offset, attempts, reason, delay }) = &settlement.charge {
         let (attempts, delay_ms) = (*attempts as i32, delay.as_millis() as i64);
         let params: super::connection::Params<'_> =
-            &[group, partition, &offset.0, &attempts, reason, &delay_ms];
+            &[&fence.group_id.0, &fence.partition_id.0, &offset.0, &attempts, reason, &delay_ms];
         transaction.execute(&ATTEMPTS_CHARGE, params).await?;
     }
     if let Some(dead_letter) = &settlement.dead_letter {
@@ -308,32 +358,17 @@ pub(super) async fn settle(
     }
     if let Some(eviction) = &settlement.eviction {
         transaction.collect_dead_letters(fence, &eviction.dead_letters, vault).await?;
+        transaction.record_eviction(fence, eviction).await?;
     }
+    let mut settled = Settled::Done;
     if let Some(parking) = &settlement.parking {
-        transaction.settle_parking(fence, parking, vault).await?;
+        settled = transaction.settle_parking(fence, parking, vault).await?;
+        transaction.record_parks(fence, parking).await?;
     }
-    if let Some(Commit { number, committed, acked, .. }) = &settlement.commit {
-        let params: super::connection::Params<'_> =
-            &[group, partition, &fence.epoch.0, number, &committed.0, acked];
-        let stored = transaction.execute(&LANE_COMMITS_RECORD, params).await?;
-        transaction.execute(&ATTEMPTS_FORGET, &[group, partition, &committed.0, acked]).await?;
-        if stored > 0 {
-            // One that is stored already, because its first answer was lost, has told all of this.
-            transaction.settle_times(fence, settlement, now).await?;
-            if let Some(eviction) = &settlement.eviction {
-                transaction.record_eviction(fence, eviction).await?;
-            }
-            if let Some(parking) = &settlement.parking {
-                transaction.record_parks(fence, parking).await?;
-            }
-        }
+    if settlement.commit.is_some() {
+        transaction.settle_times(fence, settlement, now).await?;
     }
-    if let Some(Release { suspect_until, avoided }) = settlement.release {
-        let avoided = avoided.map(|session_id| session_id.0);
-        transaction.execute(&LANES_RELEASE, &[group, partition, &suspect_until.0, &avoided]).await?;
-        transaction.query(&GROUPS_HINT, &[&vec![fence.group_id.0]], Effect::Possible).await?;
-    }
-    Ok(())
+    Ok(settled)
 }
 
 async fn bury_message(

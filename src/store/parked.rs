@@ -14,10 +14,11 @@ use uuid::Uuid;
 use super::connection::Params;
 use super::error::{Effect, Error};
 use super::groups::GROUPS_HINT;
-use super::lanes::Fence;
+use super::lanes::{Fence, Settled};
 use super::messages::{Message, message};
 use super::query::query;
 use super::vault::{Unopened, Vault, stored};
+use super::windows::EVICTIONS_RECORD;
 use super::{Connection, Store, retry};
 use crate::encryption::Place;
 use crate::ids::{GroupId, Offset, ParkedId, PartitionId, TopicId};
@@ -80,6 +81,8 @@ pub struct Parking {
     pub done: Vec<Offset>,
     /// Keys that have no copies any more, by their names.
     pub freed: Vec<Offset>,
+    /// Messages that were to be copied and that retention has taken first; they rise.
+    pub lost: Vec<Offset>,
 }
 
 /// A parked key of a lane, as its holder finds it.
@@ -164,13 +167,13 @@ impl Connection {
         Ok(rows.iter().map(known_key).collect())
     }
 
-    /// What a settlement does to parked keys.
+    /// What a settlement does to parked keys, and whether those are free that are to be.
     pub(super) async fn settle_parking(
         &self,
         fence: &Fence,
         parking: &Parking,
         vault: &Vault,
-    ) -> Result<(), Error> {
+    ) -> Result<Settled, Error> {
         let (group, partition) = (&fence.group_id.0, &fence.partition_id.0);
         let offsets = |offsets: &[Offset]| offsets.iter().map(|offset| offset.0).collect::<Vec<i64>>();
         if let Some(ParkKey { parked_offset, key }) = &parking.key {
@@ -189,10 +192,11 @@ impl Connection {
             let params: Params<'_> = &[group, partition, &offsets(&parking.done)];
             self.execute(&PARKED_MESSAGES_DELETE, params).await?;
         }
-        if !parking.freed.is_empty() {
-            self.execute(&PARKED_KEYS_FREE, &[group, partition, &offsets(&parking.freed)]).await?;
+        if parking.freed.is_empty() {
+            return Ok(Settled::Done);
         }
-        Ok(())
+        let freed = self.execute(&PARKED_KEYS_FREE, &[group, partition, &offsets(&parking.freed)]).await?;
+        Ok(if freed == parking.freed.len() as u64 { Settled::Done } else { Settled::KeyKept })
     }
 
     async fn insert_parked(&self, fence: &Fence, parked: &[ParkMessage], vault: &Vault) -> Result<(), Error> {
@@ -227,23 +231,22 @@ impl Connection {
         self.execute(&PARKED_MESSAGES_INSERT, &params).await.map(|_| ())
     }
 
-    /// Writes down, for traces, what was parked behind others.
+    /// Writes down, for traces, what was parked behind others, and what could not be.
     pub(super) async fn record_parks(&self, fence: &Fence, parking: &Parking) -> Result<(), Error> {
+        let (group, partition) = (&fence.group_id.0, &fence.partition_id.0);
         let behind = parking.messages.iter().filter(|parked| parked.attempts == 0);
-        let mut ranges: Vec<(i64, i64)> = Vec::new();
-        for offset in behind.map(|parked| parked.message.offset.0) {
-            match ranges.last_mut().filter(|(_, end)| *end == offset) {
-                Some((_, end)) => *end += 1,
-                None => ranges.push((offset, offset + 1)),
-            }
+        let (firsts, ends) = ranges(behind.map(|parked| parked.message.offset));
+        if !firsts.is_empty() {
+            let params: Params<'_> = &[group, partition, &firsts, &ends, &"its key is parked"];
+            self.execute(&PARKS_RECORD, params).await?;
         }
-        if ranges.is_empty() {
-            return Ok(());
+        let (firsts, ends) = ranges(parking.lost.iter().copied());
+        if !firsts.is_empty() {
+            let reasons = vec!["retention"; firsts.len()];
+            let params: Params<'_> = &[group, partition, &"skip", &firsts, &ends, &reasons];
+            self.execute(&EVICTIONS_RECORD, params).await?;
         }
-        let (firsts, ends): (Vec<i64>, Vec<i64>) = ranges.into_iter().unzip();
-        let params: Params<'_> =
-            &[&fence.group_id.0, &fence.partition_id.0, &firsts, &ends, &"its key is parked"];
-        self.execute(&PARKS_RECORD, params).await.map(|_| ())
+        Ok(())
     }
 }
 
@@ -357,6 +360,21 @@ impl Store {
         };
         Ok(rows.iter().map(sum).collect())
     }
+}
+
+/// Rising offsets as half-open ranges: where each begins, and where it ends.
+fn ranges(offsets: impl Iterator<Item = Offset>) -> (Vec<i64>, Vec<i64>) {
+    let (mut firsts, mut ends): (Vec<i64>, Vec<i64>) = (Vec::new(), Vec::new());
+    for Offset(offset) in offsets {
+        match ends.last_mut().filter(|end| **end == offset) {
+            Some(end) => *end += 1,
+            None => {
+                firsts.push(offset);
+                ends.push(offset + 1);
+            }
+        }
+    }
+    (firsts, ends)
 }
 
 /// What is to be opened of parked keys.

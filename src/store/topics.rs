@@ -351,9 +351,21 @@ pub(super) fn encryption(row: &Row) -> Encryption {
     }
 }
 
+/// What a topic may hold.
+pub(super) fn limits(row: &Row) -> TopicLimits {
+    TopicLimits {
+        backlog_messages: count(row, "max_backlog_messages"),
+        backlog_bytes: count(row, "max_backlog_bytes"),
+        stored_bytes: count(row, "max_stored_bytes"),
+    }
+}
+
+fn count(row: &Row, name: &str) -> Option<u64> {
+    row.get::<_, Option<i64>>(name).map(|count| count as u64)
+}
+
 fn topic(row: &Row) -> Topic {
     let ms = |name| row.get::<_, Option<i64>>(name).map(|ms| Duration::from_millis(ms as u64));
-    let count = |name| row.get::<_, Option<i64>>(name).map(|count| count as u64);
     let partitions: Option<Vec<i64>> = row.get("partition_ids");
     Topic {
         topic_id: TopicId(row.get("topic_id")),
@@ -362,14 +374,10 @@ fn topic(row: &Row) -> Topic {
             payload_bytes_max: row.get::<_, i32>("payload_bytes_max") as u32,
             segment_messages: row.get::<_, i32>("segment_messages") as u32,
             retention_age: ms("retention_age_ms"),
-            retention_bytes: count("retention_bytes"),
+            retention_bytes: count(row, "retention_bytes"),
             dedup_window: Duration::from_millis(row.get::<_, i64>("dedup_window_ms") as u64),
             delivery_times: row.get("delivery_times"),
-            limits: TopicLimits {
-                backlog_messages: count("max_backlog_messages"),
-                backlog_bytes: count("max_backlog_bytes"),
-                stored_bytes: count("max_stored_bytes"),
-            },
+            limits: limits(row),
             retention_completed: ms("retention_completed_ms"),
             group_expiry: ms("group_expiry_ms"),
             labels: labels(row),

@@ -85,3 +85,25 @@ async fn parked_keys_are_listed_shown_replayed_and_dropped() {
     assert!(gone.contains("no parked key"), "{gone}");
     wrong_usage(&bus.run(&["parked", "replay"]).await, "required");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_with_parked_keys_is_deleted_only_by_force() {
+    let bus = Bus::new(1).await;
+    let mut consumer = consumer(&bus).await;
+    let mut producer = connect(&bus).await;
+    producer.publish("orders", vec![keyed("a", "a0")]).await;
+    let batch = consumer.batch().await;
+    consumer.nack(&batch, 0, "it is poison").await.unwrap();
+    consumer.close().await;
+    until("nobody consumes", async || bus.database.number("SELECT count(*) FROM laneway.member").await == 0)
+        .await;
+    let id = listed(&bus).await[0]["id"].to_string();
+    let delete = ["group", "delete", "orders", "billing", "--yes"];
+    let refused = sentence(&bus.run(&delete).await, 1);
+    let why = format!("has 1 parked keys ({id}); replay or drop them first");
+    assert!(refused.contains(&why) && refused.ends_with("(group_has_parked)"), "{refused}");
+    assert_eq!(listed(&bus).await.len(), 1, "nothing happened");
+    let deleted = bus.run(&[&delete[..], &["--force"]].concat()).await;
+    assert_eq!((deleted.code, deleted.stderr.as_str()), (0, ""));
+    assert_eq!(listed(&bus).await.len(), 0);
+}

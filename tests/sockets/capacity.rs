@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use laneway_client::topic::{CreateTopic, TopicDetail};
+use laneway_client::topic::{AlterTopic, CreateTopic, Retention, TopicDetail};
 use laneway_client::wire::{
     BrokerFrame, ClientFrame, ErrorFrame, GroupCapacity, NewMessage, Publish, Published, StepPublish,
     Subprotocol, Subscribe, Transact, WantedSettings,
@@ -140,6 +140,54 @@ async fn a_publish_that_waits_at_one_broker_goes_in_when_there_is_room_by_acks_a
     assert_eq!(answer(&mut producer, waits).await.unwrap().units[0].first_offset, Some(10));
     let refused = publish(&mut producer, "orders", 1, None).await.unwrap_err();
     assert_eq!((refused.code, refused.depth), (ErrorCode::TopicFull, Some(10)), "it is full again");
+    assert_eq!(other.stop().await, 0);
+    bus.stop().await;
+}
+
+async fn alter(server: &Server, limit: Retention) {
+    let admin = Admin::new(&server.url("")).unwrap();
+    let changes = AlterTopic { max_backlog_messages: limit, ..AlterTopic::default() };
+    admin.alter_topic("orders", &changes).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_is_raised_or_removed_anywhere_lets_in_what_waits_and_fights_with_nobody() {
+    let bus = Bus::with_topic("others", 1).await;
+    let mut other = Server::on_database(&bus.database.url).await;
+    limited(&bus, "orders", 10).await;
+    let mut consumer = bus.connect(Subprotocol::Json).await;
+    consumer.subscribe("billing", "orders").await;
+    let mut producer = bus.connect(Subprotocol::Json).await;
+    publish(&mut producer, "orders", 10, None).await.unwrap();
+    for server in [&bus.server, &other] {
+        let waits = send(&mut producer, "orders", 2, Some(20_000)).await;
+        publish(&mut producer, "others", 1, None).await.unwrap(); // it stands aside by now
+        let limit = if server.address == other.address { 14 } else { 12 };
+        alter(server, Retention::Bound(limit)).await;
+        answer(&mut producer, waits).await.unwrap();
+    }
+    // While something waits that knows an older limit, others go by the new one.
+    let waits = send(&mut producer, "orders", 14, Some(20_000)).await;
+    publish(&mut producer, "others", 1, None).await.unwrap();
+    alter(&other, Retention::Bound(20)).await;
+    let mut second = bus.connect(Subprotocol::MessagePack).await;
+    for _ in 0..6 {
+        publish(&mut second, "orders", 1, Some(15_000)).await.unwrap();
+    }
+    let full = publish(&mut second, "orders", 1, None).await.unwrap_err();
+    assert_eq!((full.code, full.depth, full.limit), (ErrorCode::TopicFull, Some(20), Some(20)));
+    // One that is lowered counts at once, too.
+    alter(&bus.server, Retention::Bound(5)).await;
+    let full = publish(&mut second, "orders", 1, None).await.unwrap_err();
+    assert_eq!((full.code, full.depth, full.limit), (ErrorCode::TopicFull, Some(20), Some(5)));
+    alter(&other, Retention::None).await;
+    assert_eq!(answer(&mut producer, waits).await.unwrap().units[0].first_offset, Some(20));
+    publish(&mut second, "orders", 100, None).await.unwrap();
+    until("nothing is told of a topic without limits", async || {
+        let told = samples(&bus.server).await;
+        !told.keys().any(|name| name.contains("topic_limit{") || name.contains("topic_depth{"))
+    })
+    .await;
     assert_eq!(other.stop().await, 0);
     bus.stop().await;
 }

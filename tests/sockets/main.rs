@@ -17,6 +17,7 @@
 //! | `handovers` | targets and owners that die on the way, late members, churn |
 //! | `poison` | crashes of brokers, dead letters that cannot be written |
 //! | `keys` | order by key: slow and failing keys, parked ones, replayed and dropped |
+//! | `key_ages` | the same beside ages, blocks and deadlines |
 //! | `key_takeovers` | the same over two brokers, one of which dies |
 //! | `pops` | consumers without a connection |
 //! | `pop_windows` | delays, windows and ages for them |
@@ -64,6 +65,7 @@ mod flow;
 mod handovers;
 mod hints;
 mod hops;
+mod key_ages;
 mod key_takeovers;
 mod keys;
 mod lag_metrics;

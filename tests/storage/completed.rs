@@ -83,7 +83,7 @@ async fn a_segment_goes_when_the_slowest_group_is_past_it_and_the_grace_is_over(
     assert_eq!(broker.store.retention_pass().await.unwrap(), 1);
     assert_eq!(start(&broker, &topic).await, 64, "the slowest decides");
     assert_eq!(range(&history(&broker, &topic).await[0]), (DropReason::Completed, 0, 64, 64 * 100));
-    let depth = broker.store.topics_depth(topic.topic_id, BacklogBytes::Counted).await.unwrap().unwrap();
+    let depth = broker.store.topics_depth(topic.topic_id, BacklogBytes::All).await.unwrap().unwrap();
     assert_eq!(
         depth.slowest(|_| true).map(|group| (group.name.as_str(), group.messages)),
         Some(("slow", 130))
@@ -175,6 +175,27 @@ async fn a_group_that_nobody_uses_goes_after_its_time_and_one_with_members_stays
     assert_eq!(told, [Dropped::Group { name: "left".into() }]);
     drop(member);
     broker.stop().await;
+}
+
+#[tokio::test]
+async fn an_unused_group_stays_for_as_long_as_it_has_parked_keys_that_hold_something() {
+    let database = TestDatabase::new().await;
+    let broker = QuietBroker::start(database.store());
+    let topic = topic(&broker, |request| request.group_expiry_ms = Some(1_000)).await;
+    group(&broker, &topic, "left").await;
+    let (store, raw) = (&broker.store, database.raw().await);
+    let park = "INSERT INTO laneway.parked_key (group_id, partition_id, parked_offset, key, state, messages)
+        SELECT group_id, partition_id, 7, 'a', 'parked', 1 FROM laneway.lane";
+    raw.execute(park, &[]).await.unwrap();
+    assert_eq!(store.groups_expire().await.unwrap(), 0);
+    let earlier = "UPDATE laneway.consumer_group SET idle_since_at = idle_since_at - interval '1 hour'";
+    raw.execute(earlier, &[]).await.unwrap();
+    assert_eq!(store.groups_expire().await.unwrap(), 0, "what is parked is not lost unseen");
+    let released = "UPDATE laneway.parked_key SET state = 'released'";
+    raw.execute(released, &[]).await.unwrap();
+    assert_eq!(store.groups_expire().await.unwrap(), 0, "nor what is to be delivered again");
+    raw.execute("UPDATE laneway.parked_key SET messages = 0", &[]).await.unwrap();
+    assert_eq!(store.groups_expire().await.unwrap(), 1, "nothing is left of it");
 }
 
 #[tokio::test]

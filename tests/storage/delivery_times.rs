@@ -94,7 +94,7 @@ async fn a_look_for_what_is_too_old_reads_the_pages_that_it_is_told_and_no_other
 }
 
 /// A lane that somebody holds.
-async fn held_lane(database: &TestDatabase, partition_id: PartitionId) -> Fence {
+pub async fn held_lane(database: &TestDatabase, partition_id: PartitionId) -> Fence {
     let session_id = Uuid::new_v4();
     let raw = database.raw().await;
     let make = "WITH made AS (

@@ -205,12 +205,12 @@ impl Admin {
         self.answer(self.http.patch(self.group(topic, group, &[])).json(changes)).await
     }
 
-    /// Deletes a group that has no members.
+    /// Deletes a group that has no members and no parked keys.
     pub async fn delete_group(&self, topic: &str, group: &str) -> Result<(), AdminError> {
         self.done(self.http.delete(self.group(topic, group, &[]))).await
     }
 
-    /// Deletes a group whether it has members or not; they are told `unknown_group`.
+    /// Deletes a group whether it has members or not, and with its parked keys; members are told `unknown_group`.
     pub async fn delete_group_with_members(&self, topic: &str, group: &str) -> Result<(), AdminError> {
         let force = [("force", Some("true".to_owned()))];
         self.done(self.http.delete(with_query(self.group(topic, group, &[]), force))).await

@@ -165,9 +165,9 @@ impl Gauge {
         self.answered_meanwhile = self.answered_meanwhile.plus(load);
     }
 
-    /// The newest look does not count any more.
-    pub fn forget(&mut self) {
-        self.look = None;
+    /// Whether the newest look has begun at a moment or later.
+    pub fn has_looked_since(&self, moment: Instant) -> bool {
+        self.look.is_some_and(|look| look.at >= moment)
     }
 
     /// A look begins: what is answered from here on may not be in it.

@@ -77,6 +77,7 @@ struct Entry {
 #[derive(Debug, Default)]
 struct State {
     gauge: Gauge,
+    /// As the newest look has found them; before the first, as whoever asked first knew them.
     limits: TopicLimits,
     /// Whether a task looks at it.
     is_watched: bool,
@@ -161,12 +162,13 @@ impl Capacity {
         load: Load,
         until: Option<Instant>,
     ) -> Result<Arc<Admission>, NoRoom> {
-        let patience = Instant::now() + CAPACITY_LOOK_TIMEOUT;
+        let asked_at = Instant::now();
+        let patience = asked_at + CAPACITY_LOOK_TIMEOUT;
         let mut failed: Option<Error> = None;
         loop {
             let Some(entry) = self.entry(topic) else { continue }; // it was let go just now
             let mut looks = entry.looks.subscribe();
-            let verdict = self.judge(&entry, load);
+            let verdict = self.judge(&entry, load, topic.settings.limits, asked_at);
             let deadline = match verdict {
                 Verdict::Admitted => return Ok(Arc::new(Admission { entry, load })),
                 Verdict::Full { reading, retry_after } => {
@@ -204,8 +206,13 @@ impl Capacity {
         }
     }
 
-    fn judge(&self, entry: &Entry, load: Load) -> Verdict {
+    /// Whether something may go in. Who knows other limits than the newest look has found may know newer ones, or older ones: that is
+    /// for a look to say which has begun since.
+    fn judge(&self, entry: &Entry, load: Load, known: TopicLimits, asked_at: Instant) -> Verdict {
         let mut state = entry.state.lock();
+        if state.limits != known && !state.gauge.has_looked_since(asked_at) {
+            return Verdict::LookFirst;
+        }
         let (now, era) = (Instant::now(), self.store.timelines().era());
         let limits = state.limits;
         state.gauge.judge(load, &limits, self.allowance, (now, era))
@@ -217,7 +224,7 @@ impl Capacity {
             Arc::new(Entry {
                 topic_id: topic.topic_id,
                 name: topic.name.clone(),
-                state: Mutex::default(),
+                state: Mutex::new(State { limits: topic.settings.limits, ..State::default() }),
                 looks: watch::Sender::new(Looked::NotYet),
                 wake: Arc::default(),
             })
@@ -228,10 +235,6 @@ impl Capacity {
             drop(state);
             self.entries.remove_if(&topic.topic_id, |_, other| Arc::ptr_eq(other, &entry));
             return None;
-        }
-        if state.limits != topic.settings.limits {
-            state.limits = topic.settings.limits;
-            state.gauge.forget(); // what is limited now may not have been looked at
         }
         state.asked_at = Some(Instant::now());
         if !state.is_watched {
@@ -249,6 +252,6 @@ impl super::Broker {
         if topic.settings.limits.is_unlimited() && topic.settings.retention_completed.is_none() {
             return Ok(None);
         }
-        self.store.topics_depth(topic.topic_id, BacklogBytes::Counted).await
+        self.store.topics_depth(topic.topic_id, BacklogBytes::All).await
     }
 }

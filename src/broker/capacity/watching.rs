@@ -1,4 +1,5 @@
-//! The looks at one topic: every 100 ms while somebody publishes to it, more rarely afterwards, and not at all in the end.
+//! The looks at one topic: every 100 ms while somebody publishes to it, more rarely afterwards, and not at all in the end, which is
+//! also when it has no limits any more.
 //!
 //! The task lives for as long as its entry does, and ends by itself after nobody has asked for a while. It holds the entry only
 //! while it looks, so that a broker that ends takes its entries along.
@@ -62,7 +63,8 @@ impl Watcher {
         let is_over = match looked {
             Looked::Gone => true,
             Looked::NotYet | Looked::Fine | Looked::Failed(_) => {
-                state.waiting == 0 && asked_for(&state) > CAPACITY_FORGET_AFTER
+                let is_wanted = asked_for(&state) <= CAPACITY_FORGET_AFTER && !state.limits.is_unlimited();
+                state.waiting == 0 && !is_wanted
             }
         };
         if is_over {
@@ -89,18 +91,10 @@ fn asked_for(state: &State) -> Duration {
     state.asked_at.map_or(Duration::MAX, |asked_at| asked_at.elapsed())
 }
 
-/// One look: heads and commits, no message.
+/// One look: limits, heads and commits, no message.
 async fn look(entry: &Entry, store: &Store, metrics: &Metrics, at: Instant) -> Looked {
-    let limits = {
-        let mut state = entry.state.lock();
-        state.gauge.on_look_begun();
-        state.limits
-    };
-    let bytes = match limits.backlog_bytes {
-        Some(_) => BacklogBytes::Counted,
-        None => BacklogBytes::LeftOut,
-    };
-    let depth = match store.topics_depth(entry.topic_id, bytes).await {
+    entry.state.lock().gauge.on_look_begun();
+    let depth = match store.topics_depth(entry.topic_id, BacklogBytes::Limited).await {
         Ok(Some(depth)) => depth,
         Ok(None) => return Looked::Gone,
         Err(error) => {
@@ -110,11 +104,9 @@ async fn look(entry: &Entry, store: &Store, metrics: &Metrics, at: Instant) -> L
     };
     let (crossing, readings) = {
         let mut state = entry.state.lock();
-        if state.limits != limits {
-            return Looked::Fine; // other limits since it began: what they bound may not have been looked at
-        }
-        let crossing = state.gauge.on_looked(found(&depth, at), &limits);
-        (crossing, state.gauge.readings(&limits).collect())
+        state.limits = depth.limits;
+        let crossing = state.gauge.on_looked(found(&depth, at), &depth.limits);
+        (crossing, state.gauge.readings(&depth.limits).collect())
     };
     metrics.capacity.depths.set(&entry.name, readings);
     tell(entry, metrics, crossing);

@@ -306,14 +306,14 @@ impl GroupTask {
         let Some(held) = self.lanes.get_mut(&partition_id).filter(|held| held.fence.epoch == epoch) else {
             return self.want(Look::List);
         };
+        if result == Settled::LeaseLost {
+            held.confirms.extend(what.id().map(|id| (0, id)));
+            return self.lost(partition_id, "lease_lost");
+        }
         let now = Instant::now();
-        let id = match (what, result) {
-            (what, Settled::LeaseLost) => {
-                held.confirms.extend(what.id().map(|id| (0, id)));
-                return self.lost(partition_id, "lease_lost");
-            }
-            (Settling::Release { why }, Settled::Done) => return self.on_released(partition_id, why),
-            (Settling::Charge { id, offset, attempts, reason, delay }, Settled::Done) => {
+        let id = match what {
+            Settling::Release { why } => return self.on_released(partition_id, why),
+            Settling::Charge { id, offset, attempts, reason, delay } => {
                 let failure = Failure { attempts, reason, retry_at: now + delay };
                 let blocks = held.verdict(offset, attempts, &settings) == Verdict::Block;
                 self.surroundings.metrics.retries.inc_by(u64::from(!blocks));
@@ -322,18 +322,18 @@ impl GroupTask {
                 held.on_charged(offset, failure, blocks);
                 id
             }
-            (Settling::Park { id, offset }, Settled::Done) => {
+            Settling::Park { id, offset } => {
                 tracing::warn!(group.name = self.name, partition = held.number, %offset, "message parked with its key");
                 self.surroundings.metrics.on_given_up("park");
                 self.surroundings.metrics.on_parked(1);
                 held.on_parked(offset, now);
                 id
             }
-            (Settling::Parks(parks), Settled::Done) => {
-                self.on_parks(partition_id, &parks, now);
+            Settling::Parks(parks) => {
+                self.on_parks(partition_id, &parks, result, now);
                 None
             }
-            (Settling::GiveUp { id, offset }, Settled::Done) => {
+            Settling::GiveUp { id, offset } => {
                 tracing::warn!(
                     group.name = self.name, partition = held.number, %offset, policy = settings.on_failure.as_str(),
                     "message given up"

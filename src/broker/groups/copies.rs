@@ -109,6 +109,14 @@ impl Held {
         }
     }
 
+    /// A key that was taken for released is parked. What has come for it meanwhile waits to be copied aside, too.
+    pub(super) fn on_not_released(&mut self, parked_offset: Offset, now: Instant) {
+        if let Some(keys) = self.lane.keys_mut() {
+            keys.on_not_released(parked_offset);
+        }
+        self.look_behind(now);
+    }
+
     /// Copies of a released key were read.
     pub(super) fn take_copies(&mut self, parked_offset: Offset, copies: Vec<Copy>, now: Instant) {
         let known = |copy: &Copy| {
@@ -182,11 +190,7 @@ impl GroupTask {
                 return self.free_key(partition_id, parked_offset);
             }
             Ok(Copies::None) => {}
-            Ok(Copies::NotReleased) => {
-                if let Some(keys) = held.lane.keys_mut() {
-                    keys.on_not_released(parked_offset);
-                }
-            }
+            Ok(Copies::NotReleased) => held.on_not_released(parked_offset, now),
             Err(error) => match unopened(&error).zip(was_at) {
                 // The keys beside it are read all the same.
                 Some((code, at)) => {

@@ -386,7 +386,7 @@ async fn add_messages(
     give_up: &[GiveUp],
 ) -> Result<(), Error> {
     let mut parking = settlement.parking.take().unwrap_or_default();
-    parking.messages.clear(); // of a try before this one
+    (parking.messages, parking.lost) = (Vec::new(), Vec::new()); // of a try before this one
     let missing = give_up.iter().filter(|one| one.message.is_none()).map(|one| one.offset);
     let mut found = read_messages(surroundings, fence, missing).await?;
     for one in give_up {
@@ -398,7 +398,10 @@ async fn add_messages(
         }
         let (key, message) = keyed::parked(one, message);
         parking.key = key.or(parking.key);
-        parking.messages.extend(message);
+        match message {
+            Some(message) => parking.messages.push(message),
+            None => parking.lost.push(one.offset),
+        }
     }
     settlement.parking = (*parking != Parking::default()).then_some(parking);
     Ok(())

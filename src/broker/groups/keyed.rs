@@ -25,7 +25,7 @@ use crate::broker::outbox::WriteLog;
 use crate::broker::slab::Slab;
 use crate::ids::{Offset, PartitionId, SessionId};
 use crate::limits::{LANE_UNDONE_MAX, PARK_BATCH_BYTES, PARK_BATCH_MESSAGES, PARK_PAUSE};
-use crate::store::lanes::{ResumeAt, Settlement};
+use crate::store::lanes::{ResumeAt, Settled, Settlement};
 use crate::store::messages::Message;
 use crate::store::parked::{ParkKey, ParkMessage, Parking};
 
@@ -172,11 +172,13 @@ impl Held {
         }
     }
 
-    /// Drops copies that are not needed any more.
+    /// Drops messages that are not needed any more: copies that are done, and what does not stand behind a parked key any more.
     pub(super) fn drop_copies(&mut self) {
         let (Some(keys), Some(keyed)) = (self.lane.keys(), self.keyed.as_mut()) else { return };
         keyed.copies.retain(|offset, _| keys.copy_attempts(*offset).is_some());
         keyed.copied_bytes = keyed.copies.values().map(|slab| slab.bytes() as u64).sum();
+        keyed.behind.retain(|offset, _| keys.is_behind(*offset));
+        keyed.behind_bytes = keyed.behind.values().map(Message::bytes).sum();
     }
 }
 
@@ -232,17 +234,30 @@ impl GroupTask {
     }
 
     /// What was written down about parked keys is.
-    pub(super) fn on_parks(&mut self, partition_id: PartitionId, parks: &Parks, now: Instant) {
+    pub(super) fn on_parks(
+        &mut self,
+        partition_id: PartitionId,
+        parks: &Parks,
+        result: Settled,
+        now: Instant,
+    ) {
         let metrics = self.surroundings.metrics.clone();
         let Some(held) = self.lanes.get_mut(&partition_id) else { return };
         held.lane.on_behind_parked(&parks.behind, now);
         metrics.on_parked(parks.behind.len());
         let Some(keys) = held.lane.keys_mut() else { return };
         keys.on_copies_removed(&parks.done);
-        if let Some(parked_offset) = parks.freed {
-            keys.on_freed(parked_offset);
-            keys.unblock(); // there is room for another one now
-            tracing::info!(group.name = self.name, partition = held.number, %parked_offset, "parked key goes on");
+        match (parks.freed, result) {
+            (Some(parked_offset), Settled::Done) => {
+                keys.on_freed(parked_offset);
+                keys.unblock(); // there is room for another one now
+                tracing::info!(group.name = self.name, partition = held.number, %parked_offset, "parked key goes on");
+            }
+            (Some(parked_offset), Settled::KeyKept | Settled::LeaseLost) => {
+                keys.on_kept(parked_offset);
+                tracing::warn!(group.name = self.name, partition = held.number, %parked_offset, "parked key is read again: it has copies");
+            }
+            (None, Settled::Done | Settled::KeyKept | Settled::LeaseLost) => {}
         }
         if let Some(keyed) = held.keyed.as_mut() {
             keyed.behind_since = held.lane.keys().is_some_and(|keys| keys.behind() > 0).then_some(now);

@@ -165,10 +165,10 @@ impl Lane {
         self.committed.0 + self.acked.count_below(Offset(i64::MAX))
     }
 
-    /// The oldest message in flight.
+    /// The oldest message in flight; by key, the one that was sent before all others.
     pub fn oldest_in_flight(&self) -> Option<Offset> {
         match &self.keys {
-            Some(keys) => keys.first_flying(),
+            Some(keys) => keys.oldest_flying(),
             None => (self.in_flight() > 0).then_some(self.committed),
         }
     }
@@ -347,7 +347,7 @@ impl Lane {
         self.times.on_committed_offset(self.committed);
         self.dirty = true;
         if self.committed != before && self.keys.is_none() {
-            self.oldest_since = now; // by key it is not the first of the lane that is the oldest in flight
+            self.oldest_since = now; // by key the oldest in flight is another one
         }
     }
 

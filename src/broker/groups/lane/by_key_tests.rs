@@ -287,7 +287,7 @@ impl World {
         let name = KEYS[offset as usize];
         let parked_offset = self.held.parked_offset(Offset(offset));
         self.held.overtake_read([parked_offset]);
-        self.held.lane.on_parked(Offset(offset), self.now);
+        self.held.on_parked(Offset(offset), self.now);
         self.parked.entry(name).or_insert((offset, BTreeSet::new())).1.insert(offset);
         self.released.remove(&name);
     }
@@ -302,6 +302,13 @@ impl World {
             copies.insert(offset.0);
         }
         self.held.lane.on_behind_parked(&offsets, self.now);
+        self.held.look_behind(self.now);
+    }
+
+    /// Whether what stands behind parked keys has a moment at which it is copied aside.
+    fn is_copied_in_time(&self) -> bool {
+        let behind = self.held.lane.keys().unwrap().next_behind(1, Reach::Parked, |_| true);
+        behind.is_empty() || self.held.park_at().is_some()
     }
 
     /// An operator releases a key; its holder reads what is left of it, and lets it go when nothing is.
@@ -451,6 +458,7 @@ proptest! {
         for event in &events {
             world.take(event);
             prop_assert!(world.held.lane.committed() <= world.held.lane.cursor());
+            prop_assert!(world.is_copied_in_time());
         }
         world.drain();
         prop_assert_eq!(world.done.len(), KEYS.len(), "everything is done in the end");

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::by_key_tests::{KEYS, held, key, lane, lane_at, message, resume_at};
-use super::keys::{Keys, Parked, ParkedState, Stop};
+use super::keys::{Key, Keys, Parked, ParkedState, Stop};
 use super::*;
 use crate::broker::groups::held::Held;
 use crate::broker::groups::keyed::Picked;
 use crate::broker::slab::{Piece, Slab};
 use crate::ids::PartitionId;
-use crate::limits::{COPIES_HELD_MAX, LANE_UNDONE_MAX};
+use crate::limits::{
+    COPIES_HELD_MAX, COPIES_READ_BYTES, COPIES_READ_MAX, LANE_UNDONE_MAX, PARK_BATCH_MESSAGES, PARK_PAUSE,
+};
 use crate::store::messages::Message;
 use crate::store::parked::{Copy, KnownKey};
 
@@ -203,4 +205,109 @@ fn released_keys_are_read_only_as_far_as_the_memory_of_the_lane_goes() {
     held.lane.on_ack(held.lane.round, Some(Offset(keys)), &[], now).unwrap();
     held.drop_copies();
     assert!(held.begin_read(now).is_some(), "there is room again");
+}
+
+/// Sends one message of a key of its own, in another round if it lies behind.
+fn send_one(lane: &mut Lane, offset: i64, now: Instant) {
+    lane.turn_back(Offset(offset));
+    let end = lane.cursor.max(Offset(offset + 1));
+    let sent = [(Offset(offset), Key::Own(Offset(offset)))];
+    lane.on_sent_by_key(sent.into_iter(), std::iter::empty(), end, now);
+}
+
+#[test]
+fn the_oldest_message_in_flight_is_the_one_that_was_sent_first_however_often_one_below_it_comes_again() {
+    let mut lane = lane();
+    let start = Instant::now();
+    let later = |seconds: u64| start + Duration::from_secs(seconds);
+    send_one(&mut lane, 0, start);
+    send_one(&mut lane, 1, start);
+    assert_eq!((lane.oldest_in_flight(), lane.oldest_since()), (Some(Offset(0)), start));
+    for again in 1..5 {
+        lane.on_failing(Offset(0), later(2 * again));
+        assert_eq!((lane.oldest_in_flight(), lane.oldest_since()), (Some(Offset(1)), later(2)));
+        let failure = Failure { attempts: again as u32, reason: String::new(), retry_at: start };
+        lane.on_key_charged(Offset(0), failure, Stop::None);
+        send_one(&mut lane, 0, later(2 * again + 1));
+        assert_eq!((lane.oldest_in_flight(), lane.oldest_since()), (Some(Offset(1)), later(2)), "it hangs");
+    }
+    lane.on_progress(later(20));
+    assert_eq!(lane.oldest_since(), later(20), "somebody is at work on it");
+    lane.on_ack(1, None, &[(Offset(1), Offset(2))], later(21)).unwrap();
+    assert_eq!((lane.oldest_in_flight(), lane.oldest_since()), (Some(Offset(0)), later(21)));
+}
+
+#[test]
+fn a_key_goes_on_when_the_message_that_it_is_stopped_at_has_expired_and_not_before() {
+    let now = Instant::now();
+    let retry_at = now + Duration::from_secs(60);
+    for stop in [Stop::Blocked, Stop::Until(retry_at)] {
+        let mut held = held(lane());
+        let stream = stream(4, |number| if number == 1 { "other".into() } else { "stopped".into() });
+        assert_eq!(send_new(&mut held, &stream, now), 4);
+        held.lane.on_failing(Offset(0), now);
+        let failure = Failure { attempts: 1, reason: String::new(), retry_at };
+        held.lane.on_key_charged(Offset(0), failure, stop);
+        held.lane.on_evicted([(Offset(2), Offset(3))], now);
+        assert_eq!(held.lane.keys().unwrap().first_ready(), None, "{stop:?}: 0 is not done");
+        held.lane.on_evicted([(Offset(0), Offset(1))], now);
+        assert_eq!(held.lane.keys().unwrap().first_ready(), Some(Offset(3)), "{stop:?}");
+        assert_eq!(held.lane.next_moment(), None);
+    }
+}
+
+/// A lane past two messages, which have parked the keys `a` and `b`.
+fn held_with_parked(now: Instant) -> Held {
+    let known = |(number, name): (i64, &'static str)| KnownKey {
+        partition_id: PartitionId(1),
+        parked_offset: Offset(number),
+        key: Some(name.into()),
+        released: false,
+    };
+    let parked = [(0, "a"), (1, "b")].map(known).to_vec();
+    held(lane_at(&ResumeAt { committed: Offset(2), parked, ..resume_at() }, now))
+}
+
+#[test]
+fn what_stood_behind_a_key_that_has_gone_on_does_not_count_as_waiting_to_be_copied() {
+    let now = Instant::now();
+    let mut held = held_with_parked(now);
+    let last = PARK_BATCH_MESSAGES + 2;
+    let stream = stream(last + 1, |number| if number == last { "b".into() } else { "a".into() });
+    assert_eq!(send_new(&mut held, &stream, now), 0);
+    assert_eq!(held.park_at(), Some(now), "a whole batch of them waits");
+    let keys = held.lane.keys_mut().unwrap();
+    keys.on_released(Offset(0));
+    keys.on_freed(Offset(0));
+    held.drop_copies();
+    assert_eq!(held.park_at(), Some(now + PARK_PAUSE), "one of b waits for others");
+}
+
+#[test]
+fn what_came_for_a_key_that_was_wrongly_taken_for_released_waits_to_be_copied() {
+    let now = Instant::now();
+    let mut held = held_with_parked(now);
+    held.lane.keys_mut().unwrap().on_released(Offset(0));
+    let stream = stream(3, |_| "a".into());
+    assert_eq!(send_new(&mut held, &stream, now), 0);
+    assert_eq!(held.park_at(), None);
+    held.on_not_released(Offset(0), now);
+    assert_eq!(held.park_at(), Some(now + PARK_PAUSE));
+}
+
+#[test]
+fn a_key_that_was_not_freed_is_read_from_its_first_copy_on() {
+    let now = Instant::now();
+    let mut held = held_with_parked(now);
+    held.lane.keys_mut().unwrap().on_released(Offset(0));
+    let first = Some(((Offset(0), Offset(0)), (COPIES_READ_MAX, COPIES_READ_BYTES)));
+    assert_eq!(held.begin_read(now), first);
+    held.end_read();
+    let copy = Copy { message: message(0), attempts: 0, retry_in: Duration::ZERO };
+    held.take_copies(Offset(0), vec![copy], now);
+    held.lane.keys_mut().unwrap().remove(Offset(0));
+    assert_eq!(held.begin_read(now).map(|(read, _)| read), Some((Offset(0), Offset(1))));
+    held.end_read();
+    held.lane.keys_mut().unwrap().on_kept(Offset(0));
+    assert_eq!(held.begin_read(now), first);
 }

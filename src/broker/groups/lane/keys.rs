@@ -5,6 +5,7 @@
 //! Invariant: of one key, what waits lies behind what is in flight.
 //! Invariant: `ready` is what waits of keys that are neither stopped nor parked.
 
+mod flying;
 mod parked;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::ids::Offset;
+use flying::Flying;
 
 /// What messages are ordered by; one without a key has nothing to be ordered with.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,7 +161,7 @@ pub enum Reach {
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))] // the model keeps lanes as states
 pub struct Keys {
     entries: BTreeMap<Offset, Entry>,
-    flying: BTreeSet<Offset>,
+    flying: Flying,
     lines: BTreeMap<Key, Line>,
     ready: BTreeSet<Offset>,
     stops: BTreeSet<(Instant, Key)>,
@@ -188,12 +190,18 @@ impl Keys {
         self.flying.len()
     }
 
+    /// The message in flight with the lowest offset.
     pub fn first_flying(&self) -> Option<Offset> {
-        self.flying.first().copied()
+        self.flying.first()
+    }
+
+    /// The message in flight that was sent before all others.
+    pub fn oldest_flying(&self) -> Option<Offset> {
+        self.flying.oldest()
     }
 
     pub fn is_flying(&self, offset: Offset) -> bool {
-        self.flying.contains(&offset)
+        self.flying.contains(offset)
     }
 
     /// The first message that waits and may be sent.
@@ -358,7 +366,7 @@ impl Keys {
             if let Some(entry) = self.entries.get_mut(&offset) {
                 entry.make_void();
             }
-            self.flying.remove(&offset);
+            self.flying.remove(offset);
             self.wait(offset, key.clone());
         }
         self.end_round();
@@ -367,7 +375,7 @@ impl Keys {
 
     /// Everything in flight is sent again, and what is said about it meanwhile still counts.
     pub fn restart(&mut self) {
-        for offset in std::mem::take(&mut self.flying) {
+        for offset in self.flying.take() {
             let Some(entry) = self.entries.get_mut(&offset) else { continue };
             entry.state = State::Again;
             let key = entry.key.clone();
@@ -376,16 +384,30 @@ impl Keys {
         self.round_end = 0;
     }
 
-    /// A message is done.
+    /// A message is done. A key that waited for it, or was blocked by it, goes on.
     pub fn remove(&mut self, offset: Offset) -> Option<Entry> {
+        let held_up = self.held_up_by(offset);
         self.unwait(offset);
-        self.flying.remove(&offset);
+        self.flying.remove(offset);
         let entry = self.entries.remove(&offset)?;
+        if let Some(key) = held_up {
+            self.stop(&key, Stop::None);
+        }
         if entry.is_copy() {
             self.done_copies.insert(offset);
             self.copy_gone(&entry.key);
         }
         Some(entry)
+    }
+
+    /// The key that is stopped because of a message, which is the first that waits of it.
+    fn held_up_by(&self, offset: Offset) -> Option<Key> {
+        let key = &self.entries.get(&offset)?.key;
+        let line = self.lines.get(key).filter(|line| line.waiting.first() == Some(&offset))?;
+        match line.stop {
+            Stop::Until(_) | Stop::Blocked => Some(key.clone()),
+            Stop::None | Stop::Settling => None,
+        }
     }
 
     /// Messages have expired. What is parked does not.

@@ -41,7 +41,7 @@ impl Keys {
         let those: Vec<Offset> = of_key.map(|(offset, _)| *offset).collect();
         for offset in those {
             self.unwait(offset);
-            self.flying.remove(&offset);
+            self.flying.remove(offset);
             let Some(entry) = self.entries.get_mut(&offset) else { continue };
             if entry.is_copy() && is_done(offset) {
                 self.entries.remove(&offset); // the tables have it
@@ -159,6 +159,16 @@ impl Keys {
         for offset in behind {
             self.behind.remove(&offset);
             self.wait(offset, key.clone());
+        }
+    }
+
+    /// A key that seemed to have no copies left has some: they are read from the first on.
+    pub fn on_kept(&mut self, parked_offset: Offset) {
+        self.forget_reads(parked_offset);
+        if let Some((key, _)) = self.released.get(&parked_offset)
+            && let Some(parked) = self.parked.get_mut(key)
+        {
+            parked.state = ParkedState::Released { known_to: Offset::ZERO };
         }
     }
 
