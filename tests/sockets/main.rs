@@ -20,6 +20,7 @@
 //! | `key_takeovers` | the same over two brokers, one of which dies |
 //! | `pops` | consumers without a connection |
 //! | `pop_windows` | delays, windows and ages for them |
+//! | `pop_wishes` | the settings of their groups, and until when their lanes hold after a nack |
 //! | `hops` | trace ids and causes, bit for bit |
 //! | `capacity` | topics that are full: refused, waiting, told |
 //! | `causes` | causes, links and traceparents: carried, believed, refused |
@@ -72,6 +73,7 @@ mod members;
 mod metrics;
 mod poison;
 mod pop_windows;
+mod pop_wishes;
 mod pops;
 mod schedules;
 mod searches;
