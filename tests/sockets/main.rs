@@ -38,6 +38,7 @@
 //! | `windows` | delays, windows, and what becomes of messages that are too old |
 //! | `window_takeovers` | the same over two brokers, one of which dies |
 //! | `metrics` | what `/metrics` counts |
+//! | `queue_metrics` | what it tells of retention, blocked keys and schedules |
 //! | `database_metrics` | what it tells of the database: commits, errors, pools |
 //! | `utilisation` | the views that tell who does how much |
 //! | `lag_metrics` | what it tells of lag, and which broker does |
@@ -75,6 +76,7 @@ mod poison;
 mod pop_windows;
 mod pop_wishes;
 mod pops;
+mod queue_metrics;
 mod schedules;
 mod searches;
 mod selections;
