@@ -1,7 +1,7 @@
 -- partitions_purge: moves the starts of partitions forward; nobody reads what lies below from then on.
 -- $1 partition_ids bigint[], $2 offsets bigint[] (null: everything that there is)
--- Rows: one per partition that is there, with its start before and now. A start never moves back, and never beyond the next
--- offset. What went stands in the history. Segments that lie wholly below are retired; the one that takes messages is cut later, by retention (segments_emptied).
+-- Rows: one per partition that is there, with its start before and now, and the bytes and whole segments between the two. A start
+-- never moves back, and never beyond the next offset. What went stands in the history. Segments that lie wholly below are retired; the one that takes messages is cut later, by retention (segments_emptied).
 -- The bytes below a start inside a flush are told by the share of its messages: heads know no more.
 -- Order: partitions_lock_waiting in a statement before this one, so that the heads are not from before the wait. Locks segment
 -- rows. Reads heads and the catalogue, no message.
@@ -58,6 +58,7 @@ retired AS (
     SET state = 'retired', sealed_at = coalesce(s.sealed_at, clock_timestamp())
     FROM sized
     WHERE s.partition_id = sized.partition_id AND s.state = 'attached' AND s.end_offset <= sized.to_offset
+    RETURNING s.partition_id
 ),
 shortened AS (
     UPDATE laneway.segment s
@@ -78,4 +79,11 @@ recorded AS (
     FROM sized
     JOIN place USING (partition_id)
 )
-SELECT partition_id, number, start_offset, to_offset, pg_notify('laneway', 'everything') FROM place ORDER BY number
+SELECT
+    place.partition_id, place.number, place.start_offset, place.to_offset,
+    coalesce(sized.to_bytes - place.start_bytes_total, 0) AS bytes,
+    (SELECT count(*) FROM retired WHERE retired.partition_id = place.partition_id) AS segments,
+    pg_notify('laneway', 'everything')
+FROM place
+LEFT JOIN sized USING (partition_id)
+ORDER BY place.number

@@ -1,4 +1,4 @@
-//! How far groups are behind, for `/metrics`: held lanes and those that nobody holds alike.
+//! How far groups are behind, for `/metrics`: held lanes and those that nobody holds alike; and what is parked and scheduled.
 //!
 //! One broker tells it for all, the eldest that lives, so that a sum over brokers is right and the database is asked once.
 //! `tasks::lag` looks and puts the newest report here; a scrape only reads it. The others report nothing.
@@ -18,6 +18,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use crate::limits::LAG_LANES_MAX;
 use crate::store::overview::{LaneOverview, LaneState};
 use crate::store::parked::ParkedSum;
+use crate::store::schedules::ScheduledSum;
 
 /// A lane of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -56,6 +57,7 @@ pub struct Report {
     states: BTreeMap<StateLabels, i64>,
     left_out: i64,
     parked: Vec<ParkedSum>,
+    scheduled: Vec<ScheduledSum>,
 }
 
 /// A group.
@@ -65,7 +67,18 @@ struct ParkedLabels {
     group: String,
 }
 
+/// A topic.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TopicLabels {
+    topic: String,
+}
+
 impl Report {
+    /// With what waits for its time, topic by topic.
+    pub fn with_scheduled(self, scheduled: Vec<ScheduledSum>) -> Self {
+        Self { scheduled, ..self }
+    }
+
     /// With what is parked, group by group.
     pub fn with_parked(self, parked: Vec<ParkedSum>) -> Self {
         Self { parked, ..self }
@@ -156,6 +169,10 @@ impl Collector for Lag {
         })?;
         of("group_parked_messages", "Messages that stand aside with them", &mut |samples| {
             report.parked.iter().try_for_each(|sum| samples.add(&parked(sum), sum.messages))
+        })?;
+        of("topic_scheduled_messages", "Messages of a topic that wait for their time", &mut |samples| {
+            let labels = |sum: &ScheduledSum| TopicLabels { topic: sum.topic.clone() };
+            report.scheduled.iter().try_for_each(|sum| samples.add(&labels(sum), sum.messages))
         })?;
         of("lag_lanes_left_out", "Lanes that have no series of their own", &mut |samples| {
             samples.encoder.encode_gauge(&report.left_out)

@@ -42,6 +42,31 @@ impl Drop for Counted {
     }
 }
 
+/// What its owner adds to a gauge, until it is dropped.
+#[derive(Debug)]
+pub struct Share {
+    gauge: Gauge,
+    told: i64,
+}
+
+impl Share {
+    pub fn of(gauge: &Gauge) -> Self {
+        Self { gauge: gauge.clone(), told: 0 }
+    }
+
+    /// It is so large from now on.
+    pub fn tell(&mut self, now: usize) {
+        let now = now as i64;
+        self.gauge.inc_by(now - std::mem::replace(&mut self.told, now));
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.gauge.dec_by(self.told);
+    }
+}
+
 /// Everything that a broker counts.
 #[derive(Debug)]
 pub struct Metrics {
@@ -58,6 +83,7 @@ pub struct Metrics {
     pub schedules_held: Gauge,
     pub schedules_fired: Count,
     pub schedules_cancelled: Count,
+    pub schedules_moved: Count,
     pub schedule_lateness: Histogram,
     pub delivered_messages: Count,
     pub delivered_bytes: Count,
@@ -76,6 +102,7 @@ pub struct Metrics {
     pub takeovers: Count,
     pub lanes_revoked: Family<Reason, Count>,
     pub lanes: Family<LaneState, Gauge>,
+    pub blocked_keys: Gauge,
     pub rebalances: Count,
     pub burials: Count,
     pub credit_stalls: Count,
@@ -119,6 +146,7 @@ impl Metrics {
             schedules_held: Gauge::default(),
             schedules_fired: Count::default(),
             schedules_cancelled: Count::default(),
+            schedules_moved: Count::default(),
             schedule_lateness: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
             delivered_messages: Count::default(),
             delivered_bytes: Count::default(),
@@ -137,6 +165,7 @@ impl Metrics {
             takeovers: Count::default(),
             lanes_revoked: Family::default(),
             lanes: Family::default(),
+            blocked_keys: Gauge::default(),
             rebalances: Count::default(),
             burials: Count::default(),
             credit_stalls: Count::default(),
@@ -337,6 +366,11 @@ impl Metrics {
             "Messages that were cancelled before they were due",
             self.schedules_cancelled.clone(),
         );
+        registry.register(
+            "schedules_moved",
+            "Times that a message which waited was given another time",
+            self.schedules_moved.clone(),
+        );
         registry.register_with_unit(
             "schedule_lateness",
             "From when a message was due to its commit",
@@ -361,6 +395,11 @@ impl Metrics {
             self.lanes_in(state).inc_by(0); // none is a number, too
         }
         registry.register("lanes", "Lanes held by sessions of this broker, by state", self.lanes.clone());
+        registry.register(
+            "blocked_keys",
+            "Keys that have failed too often and stand still, in lanes held by sessions of this broker",
+            self.blocked_keys.clone(),
+        );
         registry.register("lanes_granted", "Lanes granted", self.lanes_granted.clone());
         registry.register(
             "takeovers",

@@ -2,13 +2,13 @@
 
 use clap::{Args, Subcommand};
 use laneway_client::group_api::{GroupDescription, GroupDetail, GroupQuery, Seek, Sought};
-use laneway_client::wire::{GroupCapacity, GroupOrdering, OnFailure, Start, WantedSettings};
+use laneway_client::wire::{GroupOrdering, Start};
 use laneway_client::{Admin, admin::AdminError};
 
 use super::Failure;
 use super::access::{Access, ask, print_table};
-use super::windows::{self, Windows};
-use super::{lane, management, place};
+use super::group_settings::Settings;
+use super::{lane, management, place, windows};
 use crate::cli::output::println;
 
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ enum Action {
         #[command(flatten)]
         which: Which,
         #[command(flatten)]
-        settings: Settings,
+        altered: Altered,
     },
     /// Move a group to another place; members go on from there at once
     #[command(after_help = "Examples:\n  laneway group seek orders billing --to earliest\n  \
@@ -99,51 +99,9 @@ struct Which {
         "window", "window_max", "max_age", "on_expiry", "ordering",
     ]
 )]
-struct Settings {
-    /// How long the oldest unacknowledged message of a lane may take, like 60s
-    #[arg(long, value_name = "DURATION")]
-    ack_deadline: Option<humantime::Duration>,
-    /// Attempts before --on-failure decides
-    #[arg(long, value_name = "N")]
-    max_attempts: Option<u32>,
-    /// Pause after the first failure, like 500ms
-    #[arg(long, value_name = "DURATION")]
-    backoff_base: Option<humantime::Duration>,
-    /// By how much the pause grows with each further failure
-    #[arg(long, value_name = "FACTOR", value_parser = factor)]
-    backoff_factor: Option<f64>,
-    /// Longest pause, like 1m
-    #[arg(long, value_name = "DURATION")]
-    backoff_cap: Option<humantime::Duration>,
-    /// partition: all messages of a partition are in order; key: those of each key. Only while nobody consumes
-    #[arg(long, value_name = "partition|key", value_parser = ordering)]
-    ordering: Option<GroupOrdering>,
-    /// dead_letter: keep the message aside; skip: go on without it; block: stop the lane; park: set its key aside (ordering key)
-    #[arg(long, value_name = "POLICY", value_parser = on_failure)]
-    on_failure: Option<OnFailure>,
-    /// counted: what it has not done counts against the limits of its topic; excluded: it does not
-    #[arg(long, value_name = "counted|excluded", value_parser = capacity)]
-    capacity: Option<GroupCapacity>,
+struct Altered {
     #[command(flatten)]
-    windows: Windows,
-}
-
-impl Settings {
-    fn request(&self) -> WantedSettings {
-        let ms = |duration: Option<humantime::Duration>| duration.map(|duration| duration.as_millis() as u64);
-        let wanted = WantedSettings {
-            ack_deadline_ms: ms(self.ack_deadline),
-            max_attempts: self.max_attempts,
-            backoff_base_ms: ms(self.backoff_base),
-            backoff_factor: self.backoff_factor,
-            backoff_cap_ms: ms(self.backoff_cap),
-            on_failure: self.on_failure,
-            capacity: self.capacity,
-            ordering: self.ordering,
-            ..WantedSettings::default()
-        };
-        self.windows.add_to(wanted)
-    }
+    settings: Settings,
 }
 
 impl Group {
@@ -154,8 +112,8 @@ impl Group {
             Action::Show(Which { topic, group }) => {
                 access.print(&admin.show_group(&topic, &group).await?, print_detail)
             }
-            Action::Alter { which: Which { topic, group }, settings } => {
-                let altered = admin.alter_group(&topic, &group, &settings.request()).await?;
+            Action::Alter { which: Which { topic, group }, altered } => {
+                let altered = admin.alter_group(&topic, &group, &altered.settings.request()).await?;
                 access.print(&altered, |altered| print_settings(&altered.group))
             }
             Action::Seek { which: Which { topic, group }, to, partition } => {
@@ -264,27 +222,4 @@ fn print_sought(sought: &Sought) {
         [lane.partition.to_string(), lane.committed_offset.to_string(), lane.epoch.to_string()]
     };
     print_table(["PARTITION", "GOES ON AT", "EPOCH"], sought.lanes.iter().map(row));
-}
-
-fn factor(text: &str) -> Result<f64, String> {
-    let factor: f64 = text.parse().map_err(|_| "it is a number".to_owned())?;
-    if factor.is_finite() { Ok(factor) } else { Err("it is a finite number".into()) }
-}
-
-fn capacity(text: &str) -> Result<GroupCapacity, String> {
-    let all = [GroupCapacity::Counted, GroupCapacity::Excluded];
-    let found = all.into_iter().find(|capacity| capacity.as_str() == text);
-    found.ok_or_else(|| "say counted or excluded".into())
-}
-
-fn on_failure(text: &str) -> Result<OnFailure, String> {
-    let all = [OnFailure::DeadLetter, OnFailure::Skip, OnFailure::Block, OnFailure::Park];
-    let found = all.into_iter().find(|policy| policy.as_str() == text);
-    found.ok_or_else(|| "say dead_letter, skip, block or park".into())
-}
-
-fn ordering(text: &str) -> Result<GroupOrdering, String> {
-    let all = [GroupOrdering::Partition, GroupOrdering::Key];
-    let found = all.into_iter().find(|ordering| ordering.as_str() == text);
-    found.ok_or_else(|| "say partition or key".into())
 }

@@ -10,6 +10,7 @@ mod dead;
 mod dead_each;
 mod doctor;
 mod group;
+mod group_settings;
 mod key_ring;
 mod keys;
 mod labels;
@@ -20,6 +21,7 @@ mod output;
 mod parked;
 mod place;
 mod pop;
+mod popped;
 mod publish;
 mod reading;
 mod reference;
@@ -69,6 +71,8 @@ enum Command {
     Subscribe(subscribe::Subscribe),
     /// Take messages of a group without a connection, print and acknowledge them
     Pop(pop::Pop),
+    /// Acknowledge, refuse or prolong what was popped and kept
+    Popped(popped::Popped),
     /// Print messages as they come, without a group
     Tail(tail::Tail),
     /// Make, list, show, alter and delete topics
@@ -122,6 +126,7 @@ pub fn run() -> ExitCode {
             Command::Publish(command) => command.run().await,
             Command::Subscribe(command) => command.run().await,
             Command::Pop(command) => command.run().await,
+            Command::Popped(command) => command.run().await,
             Command::Tail(command) => command.run().await,
             Command::Topic(command) => command.run().await,
             Command::Group(command) => command.run().await,

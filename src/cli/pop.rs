@@ -1,4 +1,4 @@
-//! `laneway pop`: takes messages of a group without a connection of its own, prints and acknowledges them.
+//! `laneway pop`: takes messages of a group without a connection of its own, prints them, and acknowledges or keeps them.
 
 use std::io::{ErrorKind, Write as _};
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use laneway_client::pull_api::{Pop as Popped, PopAck, PopRequest};
 use laneway_client::{Admin, Start};
 
 use super::access::Address;
+use super::group_settings::Delivery;
 use super::reading::Form;
 use super::signals::Signals;
 use super::{Failure, place};
@@ -21,8 +22,14 @@ const REQUEST_WAIT_MAX: Duration = Duration::from_secs(20);
 const EXAMPLES: &str = "Takes what is there, lane by lane, and ends when there is nothing more. Messages are acknowledged when \
 they are printed. What was popped and not printed comes again when its deadline is over, for this group, one by one.\n\n\
 With --auto-ack messages are done when they are popped: none is printed twice, and one may be lost with the command.\n\n\
+With --keep they stay popped until their deadline, for `laneway popped ack`, `nack` and `extend`, which want the partition and the \
+epoch of the pop: standard error tells them. With --format json each line is then a whole pop, with its partition, epoch and \
+end_offset.\n\n\
+--max-attempts and what follows it are settings of the group: the first consumer decides them, the others must agree, and `laneway \
+group alter` changes them.\n\n\
 Examples:\n  laneway pop orders --group billing\n  laneway pop orders --group billing --count 1 --wait 1m\n  \
-laneway pop orders --group audit --from latest --wait 10s --auto-ack --format raw";
+laneway pop orders --group audit --from latest --wait 10s --auto-ack --format raw\n  \
+laneway pop orders --group billing --count 10 --keep --format json";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -48,9 +55,14 @@ pub(super) struct Pop {
     /// Messages are done when they are popped, not when they are printed
     #[arg(long)]
     auto_ack: bool,
+    /// Acknowledge nothing: say with `laneway popped` what becomes of them
+    #[arg(long, conflicts_with = "auto_ack")]
+    keep: bool,
     /// How messages are printed. [default: pretty on a terminal, else json]
     #[arg(long, value_enum)]
     format: Option<Form>,
+    #[command(flatten)]
+    settings: Delivery,
     #[command(flatten)]
     address: Address,
 }
@@ -72,8 +84,11 @@ impl Pop {
             let Some(pop) = signals.unless(self.next(&admin, together)).await else { break };
             let Some(pop) = pop? else { break };
             left = left.map(|left| left.saturating_sub(pop.messages.len() as u64));
-            let (printed, reader) = print(&pop, form)?;
-            if !self.auto_ack && printed > 0 {
+            let (printed, reader) = match self.keep {
+                true => print_kept(&pop, form)?,
+                false => print(&pop, form)?,
+            };
+            if !self.auto_ack && !self.keep && printed > 0 {
                 let next = pop.messages[printed - 1].offset + 1;
                 let ack = PopAck { next: Some(next), ..PopAck::all(&pop) };
                 admin.ack(&self.topic, &self.group, &ack).await?;
@@ -96,6 +111,7 @@ impl Pop {
                 ack_deadline_ms: self.ack_deadline.map(|deadline| deadline.as_millis() as u64),
                 auto_ack: self.auto_ack,
                 start: self.from.clone(),
+                settings: Some(self.settings.request()),
             };
             let pop = admin.pop(&self.topic, &self.group, &wish).await?;
             if pop.is_some() || Instant::now() >= until {
@@ -107,15 +123,39 @@ impl Pop {
 
 /// How many were printed in full, and whether it is worth going on.
 fn print(pop: &Popped, form: Form) -> Result<(usize, Reader), Failure> {
-    let mut out = std::io::stdout().lock();
     for (printed, message) in pop.messages.iter().enumerate() {
-        match out.write_all(&line(message, form)?).and_then(|()| out.flush()) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok((printed, Reader::Gone)),
-            Err(error) => return Err(format!("cannot write to standard output: {error}").into()),
+        if write(&line(message, form)?)? == Reader::Gone {
+            return Ok((printed, Reader::Gone));
         }
     }
     Ok((pop.messages.len(), Reader::There))
+}
+
+/// With what names the pop: in the line of a program, or beside the messages.
+fn print_kept(pop: &Popped, form: Form) -> Result<(usize, Reader), Failure> {
+    let printed = match form {
+        Form::Json => {
+            let mut line = serde_json::to_vec(pop)?;
+            line.push(b'\n');
+            (pop.messages.len(), write(&line)?)
+        }
+        Form::Raw | Form::Pretty => print(pop, form)?,
+    };
+    let until = pop.expires_at.as_deref().unwrap_or("now");
+    eprintln!(
+        "laneway: kept until {until}: partition {}, epoch {}, next {}",
+        pop.partition, pop.epoch, pop.end_offset
+    );
+    Ok(printed)
+}
+
+fn write(line: &[u8]) -> Result<Reader, Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(line).and_then(|()| out.flush()) {
+        Ok(()) => Ok(Reader::There),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(error) => Err(format!("cannot write to standard output: {error}").into()),
+    }
 }
 
 fn line(message: &StoredMessage, form: Form) -> Result<Vec<u8>, Failure> {

@@ -5,13 +5,12 @@ use std::time::Duration;
 use clap::Args;
 use laneway_client::admin::AdminError;
 use laneway_client::selection::Selection;
-use laneway_client::wire::WantedSettings;
 use laneway_client::{Client, ErrorCode, Options, Start};
 
 use super::access::Address;
+use super::group_settings::Settings;
 use super::reading::{End, Form, Reading, Settle, pace};
 use super::signals::Signals;
-use super::windows::Windows;
 use super::{Failure, labels, news, place};
 
 /// What is accepted at once: enough to keep a pipe busy, little enough to hold in memory.
@@ -26,14 +25,15 @@ was printed and end; a second one ends at once. Delivery is at least once: after
 again.\n\nWith --no-ack nothing is committed, and the next subscriber gets the same messages; a partition shows at most as \
 many as may be in flight (10,000).\n\nThe object of --format json has the names of the HTTP API. `payload` is text, or base64 \
 if it is no text, which `encoding` says (`text`, `base64`); the same holds for `key` and `key_encoding`.\n\n\
---delay, --window, --max-age and --on-expiry are settings of the group: the first subscriber decides them, the others must agree, \
-and `laneway group alter` changes them.\n\n\
+--ack-deadline, --ordering, --max-attempts and what follows it are settings of the group: the first subscriber decides them, the \
+others must agree, and `laneway group alter` changes them.\n\n\
 Of several topics, the message that has waited longest is printed first. Topics that match a pattern or labels later join by \
 themselves, from their first message on. A pattern wants quotes: * is for laneway, not for the shell.\n\n\
 Examples:\n  laneway subscribe orders --group billing\n  \
 laneway subscribe orders --group audit --from latest --format json | jq .payload\n  \
 laneway subscribe orders --group peek --no-ack --count 10\n  \
 laneway subscribe orders --group digest --window 5s --max-age 1h\n  \
+laneway subscribe orders --group shipping --ordering key --on-failure park\n  \
 laneway subscribe orders refunds --group billing\n  \
 laneway subscribe --pattern 'orders.*' --group billing\n  \
 laneway subscribe --label namespace=shop --label task=ship --group shipping";
@@ -67,7 +67,7 @@ pub(super) struct Subscribe {
     #[arg(long)]
     no_ack: bool,
     #[command(flatten)]
-    windows: Windows,
+    settings: Settings,
     #[command(flatten)]
     address: Address,
 }
@@ -93,7 +93,7 @@ impl Subscribe {
             (_, _) => client.select(self.selection(), &self.group),
         };
         let mut subscribing = subscribing.credit(CREDIT.0, CREDIT.1);
-        subscribing = subscribing.settings(self.windows.add_to(WantedSettings::default()));
+        subscribing = subscribing.settings(self.settings.request());
         if let Some(from) = &self.from {
             subscribing = subscribing.start(from.clone());
         }

@@ -1,8 +1,9 @@
-//! When a group delivers, as flags and as text: for `laneway group alter` and `laneway subscribe`.
+//! When a group delivers, as flags of `group_settings` and as text.
 
 use clap::Args;
 use laneway_client::wire::{GroupSettings, OnExpiry, WantedSettings};
 
+use super::group_settings::ms;
 use crate::cli::output::println;
 
 #[derive(Debug, Clone, Copy, Default, Args)]
@@ -28,9 +29,6 @@ pub(super) struct Windows {
 impl Windows {
     /// Wishes with these among them.
     pub(super) fn add_to(self, wanted: WantedSettings) -> WantedSettings {
-        let ms = |duration: Option<humantime::Duration>| {
-            duration.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
-        };
         WantedSettings {
             delay_ms: ms(self.delay),
             window_ms: ms(self.window),

@@ -25,6 +25,7 @@ impl From<PullError> for Failure {
             PullError::UnknownGroup { .. } => refused(ErrorCode::UnknownGroup, "group"),
             PullError::ByKey { .. } => refused(ErrorCode::OrderedByKey, "group"),
             PullError::Invalid { field, .. } => refused(ErrorCode::Malformed, field),
+            PullError::Until(_) => refused(ErrorCode::InvalidTime, "until"),
             PullError::PartitionOutOfRange { .. } => refused(ErrorCode::PartitionOutOfRange, "partition"),
             PullError::Group(error) => Refusal::from(error).into(),
             PullError::Refused(Refused::LeaseLost) => refused(ErrorCode::LeaseLost, "epoch"),
@@ -39,7 +40,7 @@ impl From<PullError> for Failure {
 }
 
 /// Pops messages of one lane that has some, the longest wait first, and waits for them if asked to. Nobody else gets them until
-/// they are acknowledged or the time is over. Makes the group if there is none.
+/// they are acknowledged or the time is over. Makes the group if there is none, with the settings that are given; later ones must agree.
 #[utoipa::path(
     post,
     path = "/v1/topics/{topic}/groups/{group}/pop",
@@ -47,7 +48,7 @@ impl From<PullError> for Failure {
     tag = "pops",
     params(("topic" = TopicName, Path, description = "The name of the topic", example = "orders"), ("group" = GroupName, Path, description = "The name of the group", example = "billing")),
     request_body = PopRequest,
-    responses((status = 200, body = PopResponse, description = "Messages, or nothing in time"), Malformed, NotFound, Unprocessable, Common)
+    responses((status = 200, body = PopResponse, description = "Messages, or nothing in time"), Malformed, NotFound, Conflict, Unprocessable, Common)
 )]
 pub(super) async fn pop(
     State(context): State<Context>,

@@ -45,6 +45,7 @@ impl Store {
             let expired = retry::contended(retry::Policy::CONTENDED, || self.group_expire(group_id));
             if or_later(expired.await)? == Some(true) {
                 gone += 1;
+                self.let_go.groups.inc();
                 tracing::info!(group.name = group, topic.name = topic, "group deleted: nobody used it");
             }
         }

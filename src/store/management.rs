@@ -12,6 +12,8 @@ use super::groups::GROUPS_HINT;
 use super::locks::{NOTHING_PLAIN, PARTITIONS_LOCK_WAITING};
 use super::query::{Query, query};
 use super::retention::{HEADS_TRIM, TRACE_LINKS_TRIM};
+use super::retention_counts::LetGo;
+use super::retention_history::DropReason;
 use super::topics::{TOPICS_LOCK, TOPICS_LOCK_PARTITIONS};
 use super::{Store, retry};
 use crate::ids::{GroupId, Offset, PartitionId, TopicId};
@@ -43,6 +45,9 @@ pub struct Purged {
     /// Its start before, and now: the same if there was nothing to purge.
     pub from: Offset,
     pub to: Offset,
+    /// What lay between the two, and how many segments lay there whole.
+    pub bytes: u64,
+    pub segments: u64,
 }
 
 /// A partition in numbers.
@@ -135,6 +140,10 @@ impl Store {
             Ok(rows.iter().map(purged).collect::<Vec<_>>())
         })
         .await?;
+        for Purged { from, to, bytes, segments, .. } in purged.iter().copied() {
+            let gone = LetGo { segments, messages: (to.0 - from.0).unsigned_abs(), bytes };
+            self.let_go.on_let_go(DropReason::Purged, gone);
+        }
         self.trim(&purged).await;
         Ok(purged)
     }
@@ -190,6 +199,8 @@ fn purged(row: &tokio_postgres::Row) -> Purged {
         number: row.get::<_, i32>("number") as u32,
         from: Offset(row.get("start_offset")),
         to: Offset(row.get("to_offset")),
+        bytes: u64::try_from(row.get::<_, i64>("bytes")).unwrap_or(0),
+        segments: u64::try_from(row.get::<_, i64>("segments")).unwrap_or(0),
     }
 }
 

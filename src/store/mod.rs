@@ -13,7 +13,7 @@
 //! | `examine` | what `laneway doctor` looks at |
 //! | `overview`, `group_changes` | what operators look at, and what they change about groups |
 //! | `segments`, `retention`, `upkeep` | the tables that hold messages, from their making to their dropping |
-//! | `retention_history` | what retention has dropped, when and why |
+//! | `retention_history`, `retention_counts` | what retention has dropped, when and why: in the database, and what of it this broker did |
 //! | `group_expiry` | groups that nobody uses, until they are gone |
 //! | `capacity` | how much a topic holds, and how far its groups are behind |
 //! | `deleted` | what a deleted topic leaves, until nothing is left |
@@ -56,6 +56,7 @@ mod pool_use;
 pub mod pops;
 mod query;
 pub mod retention;
+mod retention_counts;
 pub mod retention_history;
 pub mod retry;
 pub mod schedules;
@@ -113,6 +114,7 @@ pub struct Parts {
     connector: Connector,
     times: Arc<QueryTimes>,
     vault: Arc<vault::Vault>,
+    let_go: Arc<retention_counts::RetentionCounts>,
 }
 
 impl Store {
@@ -132,8 +134,8 @@ impl Store {
         };
         let upkeep = pool(DDL_CONCURRENCY, connector.for_role(Role::Upkeep));
         let upkeep_turns = Arc::new(Semaphore::new(DDL_CONCURRENCY as usize));
-        let (pool, vault) = (pool(size, connector.clone()), Arc::default());
-        Ok(Self(Arc::new(Parts { pool, upkeep, upkeep_turns, connector, times, vault })))
+        let (pool, vault, let_go) = (pool(size, connector.clone()), Arc::default(), Arc::default());
+        Ok(Self(Arc::new(Parts { pool, upkeep, upkeep_turns, connector, times, vault, let_go })))
     }
 
     /// The same, with keys to seal and open payloads.
@@ -195,6 +197,7 @@ impl Store {
     pub fn register_metrics(&self, registry: &mut Registry) {
         self.times.register(registry);
         self.vault.register_metrics(registry);
+        self.let_go.register(registry);
         let pools = [("shared", self.pool.clone()), ("upkeep", self.upkeep.clone())];
         registry.register_collector(Box::new(PoolUse::new(pools)));
     }

@@ -9,6 +9,7 @@ use super::connection::Transaction;
 use super::error::{Effect, Error};
 use super::locks::{NOTHING_PLAIN, PARTITIONS_LOCK_WAITING};
 use super::query::{query, template};
+use super::retention_counts::LetGo;
 use super::retention_history::{DropReason, RETENTION_EVENTS_RECORD};
 use super::{Connection, Store, retry};
 use crate::ids::{Offset, PartitionId, SegmentId};
@@ -63,6 +64,16 @@ pub enum LeavingStep {
     Drop,
 }
 
+/// A segment was let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retired {
+    /// Of its partition, from now on.
+    pub start: Offset,
+    /// What went with it; zeros: a purge took that before.
+    pub messages: u64,
+    pub bytes: u64,
+}
+
 impl Connection {
     /// What age, bytes and completion let go, oldest first within each partition.
     pub async fn segments_expired(&self) -> Result<Vec<Expired>, Error> {
@@ -89,33 +100,35 @@ impl Connection {
     }
 
     /// Moves the start of the partition past a segment; `None`: it is not its turn (any more).
-    pub async fn segments_retire(&mut self, expired: Expired) -> Result<Option<Offset>, Error> {
-        let start = match expired.kind {
-            ExpiredKind::Sealed => self.retire_sealed(expired).await?,
-            ExpiredKind::Open | ExpiredKind::Emptied => self.retire_open(expired).await?,
-        };
-        if let Some(start) = start {
-            self.execute(&HEADS_TRIM, &[&expired.partition_id.0, &start.0]).await?;
-            self.execute(&TRACE_LINKS_TRIM, &[&expired.partition_id.0, &start.0]).await?;
+    pub async fn segments_retire(&mut self, expired: Expired) -> Result<Option<Retired>, Error> {
+        match expired.kind {
+            ExpiredKind::Sealed => self.retire_sealed(expired).await,
+            ExpiredKind::Open | ExpiredKind::Emptied => self.retire_open(expired).await,
         }
-        Ok(start)
     }
 
-    async fn retire_sealed(&mut self, expired: Expired) -> Result<Option<Offset>, Error> {
+    /// Drops what only points at messages below a start.
+    async fn segments_trim(&self, partition_id: PartitionId, start: Offset) -> Result<(), Error> {
+        self.execute(&HEADS_TRIM, &[&partition_id.0, &start.0]).await?;
+        self.execute(&TRACE_LINKS_TRIM, &[&partition_id.0, &start.0]).await?;
+        Ok(())
+    }
+
+    async fn retire_sealed(&mut self, expired: Expired) -> Result<Option<Retired>, Error> {
         let transaction = self.begin().await?;
-        let start = move_start(&transaction, expired).await?;
+        let retired = move_start(&transaction, expired).await?;
         transaction.commit().await?;
-        Ok(start)
+        Ok(retired)
     }
 
-    async fn retire_open(&mut self, expired: Expired) -> Result<Option<Offset>, Error> {
+    async fn retire_open(&mut self, expired: Expired) -> Result<Option<Retired>, Error> {
         let transaction = self.begin().await?;
-        let start = move_start(&transaction, expired).await?;
-        if start.is_some() {
+        let retired = move_start(&transaction, expired).await?;
+        if retired.is_some() {
             transaction.run(&SEGMENT_DETACH, &integers(expired.partition_id, expired.segment_id)).await?;
         }
         transaction.commit().await?;
-        Ok(start)
+        Ok(retired)
     }
 
     /// The segments on their way out.
@@ -144,7 +157,7 @@ impl Connection {
 }
 
 /// Order: the lock in a statement of its own, so that the next ones see everything that was published before it.
-async fn move_start(transaction: &Transaction<'_>, expired: Expired) -> Result<Option<Offset>, Error> {
+async fn move_start(transaction: &Transaction<'_>, expired: Expired) -> Result<Option<Retired>, Error> {
     let Expired { partition_id, segment_id, kind, reason } = expired;
     let locks: super::connection::Params<'_> = &[&vec![partition_id.0], &NOTHING_PLAIN];
     transaction.query(&PARTITIONS_LOCK_WAITING, locks, Effect::None).await?;
@@ -164,7 +177,8 @@ async fn move_start(transaction: &Transaction<'_>, expired: Expired) -> Result<O
         // Its purge has moved the start, and stands in the history.
         ExpiredKind::Emptied => {
             let row = transaction.query_opt(&SEGMENTS_CUT_EMPTIED, place, Effect::Possible).await?;
-            return Ok(row.map(|row| Offset(row.get("start_offset"))));
+            let start = |row: tokio_postgres::Row| Offset(row.get("start_offset"));
+            return Ok(row.map(|row| Retired { start: start(row), messages: 0, bytes: 0 }));
         }
     };
     let Some(row) = row else { return Ok(None) };
@@ -176,7 +190,8 @@ async fn move_start(transaction: &Transaction<'_>, expired: Expired) -> Result<O
             .execute(&RETENTION_EVENTS_RECORD, &[&partition_id.0, &reason, &from, &start, &bytes])
             .await?;
     }
-    Ok(Some(Offset(start)))
+    let count = |count: i64| u64::try_from(count).unwrap_or(0); // none, if a purge was there first
+    Ok(Some(Retired { start: Offset(start), messages: count(start - from), bytes: count(bytes) }))
 }
 
 fn integers(partition_id: PartitionId, segment_id: SegmentId) -> [(&'static str, i64); 2] {
@@ -196,14 +211,20 @@ impl Store {
         let mut all_expired = self.upkeep_connection().await?.segments_expired().await?;
         all_expired.extend(self.upkeep_connection().await?.segments_emptied().await?);
         for expired in all_expired {
-            let start = retry::contended(retry::Policy::DDL_LATER, || async {
+            let gone = retry::contended(retry::Policy::DDL_LATER, || async {
                 self.upkeep_connection().await?.segments_retire(expired).await
             });
-            if let Some(start) = or_later(start.await)?.flatten() {
-                retired += 1;
-                let reason = expired.reason.as_str();
-                tracing::info!(partition = %expired.partition_id, start_offset = %start, reason, "segment retired");
-            }
+            let Some(Retired { start, messages, bytes }) = or_later(gone.await)?.flatten() else { continue };
+            retired += 1;
+            let (partition_id, reason) = (expired.partition_id, expired.reason);
+            self.let_go.on_let_go(reason, LetGo { segments: 1, messages, bytes });
+            tracing::info!(
+                partition = %partition_id, start_offset = %start, reason = reason.as_str(), "segment retired"
+            );
+            let trimmed = retry::contended(retry::Policy::DDL_LATER, || async {
+                self.upkeep_connection().await?.segments_trim(partition_id, start).await
+            });
+            or_later(trimmed.await)?;
         }
         self.segments_let_go().await?;
         let dropped = retry::contended(retry::Policy::DDL_LATER, || async {

@@ -28,6 +28,9 @@ pub enum DropReason {
 }
 
 impl DropReason {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Age, Self::Bytes, Self::Completed, Self::Purged];
+
     /// As the wire and the database write it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -40,9 +43,7 @@ impl DropReason {
 
     /// Reads what the database writes.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Age, Self::Bytes, Self::Completed, Self::Purged]
-            .into_iter()
-            .find(|reason| reason.as_str() == text)
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
     }
 }
 

@@ -34,6 +34,7 @@ query!(
     ]
 );
 query!(SCHEDULES_LIST = "schedules_list"[INT8, INT8, INT8, INT8]);
+query!(SCHEDULES_SUM = "schedules_sum"[]);
 query!(SCHEDULES_FIND = "schedules_find"[INT8]);
 query!(SCHEDULES_CANCEL = "schedules_cancel"[INT8]);
 query!(SCHEDULES_MOVE = "schedules_move"[INT8, TIMESTAMPTZ, INT8, INT8, INT8]);
@@ -57,6 +58,13 @@ impl Due {
             Due::After(delay) => (None, Some(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX))),
         }
     }
+}
+
+/// How many messages of a topic wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScheduledSum {
+    pub topic: String,
+    pub messages: i64,
 }
 
 /// Why a time is not taken.
@@ -296,6 +304,14 @@ impl Store {
         let unopened = self.open_each(&connection, Place::Message, opened(&mut schedules)).await?;
         schedules.iter_mut().zip(unopened).for_each(|(schedule, unopened)| schedule.unopened = unopened);
         Ok(SchedulePage { schedules, rest })
+    }
+
+    /// How many messages wait, topic by topic. Costs what partitions have had schedules, however many wait.
+    pub async fn schedules_sum(&self) -> Result<Vec<ScheduledSum>, Error> {
+        let connection = self.connection().await?;
+        let rows = connection.query(&SCHEDULES_SUM, &[], Effect::None).await?;
+        let sum = |row: &Row| ScheduledSum { topic: row.get("topic"), messages: row.get("scheduled") };
+        Ok(rows.iter().map(sum).collect())
     }
 
     /// A schedule by id, if it still waits.

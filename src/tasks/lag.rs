@@ -51,8 +51,8 @@ async fn look(store: &Store, lease: &Lease) -> Result<Option<Report>, Error> {
         true => (store.lanes_count().await? as usize).saturating_sub(lanes.len()),
         false => 0,
     };
-    let parked = store.parked_keys_sum().await?;
-    Ok(Some(Report::new(lanes, unseen).with_parked(parked)))
+    let (parked, scheduled) = (store.parked_keys_sum().await?, store.schedules_sum().await?);
+    Ok(Some(Report::new(lanes, unseen).with_parked(parked).with_scheduled(scheduled)))
 }
 
 fn key(lane: &LaneOverview) -> LaneKey<'_> {

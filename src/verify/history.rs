@@ -7,6 +7,9 @@ use parking_lot::Mutex;
 
 use super::keys::KeyEvent;
 use super::later::Later;
+use super::mixed::Shared;
+use super::puller::Pulled;
+use super::reschedule::Second;
 use super::settings::FaultKind;
 use super::value::Value;
 
@@ -63,16 +66,14 @@ pub enum Event {
     AckRefused { lane: LaneId, term: Term, ranges: Ranges, fenced: bool },
     /// A reader without a group has seen messages of a partition.
     Tailed { partition: u32, reader: usize, messages: Vec<Sight> },
-    /// A message that waits for its time was acknowledged.
-    Scheduled { later: Later },
-    /// A puller was given messages.
-    Popped { partition: u32, epoch: i64, offsets: Vec<i64> },
-    /// It is about to acknowledge all of them.
-    PopAsked { partition: u32, epoch: i64 },
-    /// That was confirmed.
-    PopAcked { partition: u32, epoch: i64, end: i64 },
-    /// It was refused: the pop is over (`fenced`), or something else.
-    PopRefused { partition: u32, epoch: i64, fenced: bool },
+    /// A message that waits for its time was acknowledged, at a moment.
+    Scheduled { later: Later, at_us: i64 },
+    /// Something about such a message that is cancelled or moved.
+    Second(Second),
+    /// Something about lanes that are pulled.
+    Pulled(Pulled),
+    /// Something about lanes that pullers share with sessions.
+    Shared(Shared),
     /// A publish to the topic with a limit was refused, because it is full.
     Full,
     /// That topic is deeper than it was seen before; and how deep it may be.

@@ -10,9 +10,11 @@ use laneway_client::message::PublishMessage;
 use laneway_client::{Admin, Class};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::history::{Event, Recorder};
+use super::reschedule::think_again;
 use super::settings::{LATER, LATER_PARTITIONS};
 
 /// How long a message waits: across a fault or two.
@@ -21,6 +23,8 @@ const WAITS_MS: std::ops::Range<u64> = 200..3_000;
 const PAUSE: Duration = Duration::from_millis(40);
 /// After a try that has brought no answer.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// One message in so many is cancelled or moved.
+const SECOND_EVERY: u32 = 5;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -49,7 +53,7 @@ pub(super) fn admin_of(address: SocketAddr) -> Option<Admin> {
     Admin::new(&format!("ws://{address}/v1/ws")).ok()
 }
 
-/// Publishes until it is enough, and until everything is answered.
+/// Publishes until it is enough, and until everything is answered, second thoughts among it.
 pub(super) async fn publish_later(
     brokers: Arc<[SocketAddr]>,
     recorder: Arc<Recorder>,
@@ -57,16 +61,23 @@ pub(super) async fn publish_later(
     enough: CancellationToken,
 ) {
     let mut random = StdRng::seed_from_u64(seed);
+    let mut seconds = JoinSet::new();
     for number in 0.. {
         if enough.run_until_cancelled(tokio::time::sleep(PAUSE)).await.is_none() {
-            return;
+            break;
         }
-        let due = Timestamp::now() + Duration::from_millis(random.random_range(WAITS_MS));
-        let later = Later { number, due_us: due.as_microsecond() };
+        let waits_ms = random.random_range(WAITS_MS) as i64;
+        let later = Later { number, due_us: Timestamp::now().as_microsecond() + 1_000 * waits_ms };
         loop {
             let address = brokers[random.random_range(0..brokers.len())];
-            match try_publish(address, later, due).await {
-                Tried::Scheduled => recorder.note(Event::Scheduled { later }),
+            match try_publish(address, later).await {
+                Tried::Scheduled { schedule } => {
+                    recorder.note(Event::Scheduled { later, at_us: Timestamp::now().as_microsecond() });
+                    if let Some(schedule) = schedule.filter(|_| random.random_ratio(1, SECOND_EVERY)) {
+                        let (brokers, recorder) = (brokers.clone(), recorder.clone());
+                        seconds.spawn(think_again(brokers, recorder, random.random(), schedule, later));
+                    }
+                }
                 Tried::Refused => {}
                 Tried::Again => {
                     tokio::time::sleep(RETRY_PAUSE).await;
@@ -76,18 +87,22 @@ pub(super) async fn publish_later(
             break;
         }
     }
+    seconds.join_all().await;
 }
 
 enum Tried {
-    /// It is written down, now or before.
-    Scheduled,
+    /// It is written down, now or before, under this id if it waits.
+    Scheduled {
+        schedule: Option<i64>,
+    },
     /// Its time has passed by too much meanwhile: nobody has taken it.
     Refused,
     Again,
 }
 
-async fn try_publish(address: SocketAddr, later: Later, due: Timestamp) -> Tried {
+async fn try_publish(address: SocketAddr, later: Later) -> Tried {
     let Some(admin) = admin_of(address) else { return Tried::Again };
+    let Ok(due) = Timestamp::from_microsecond(later.due_us) else { return Tried::Refused };
     let message = serde_json::json!({
         "payload": later.payload(),
         "partition": later.number % i64::from(LATER_PARTITIONS),
@@ -99,7 +114,7 @@ async fn try_publish(address: SocketAddr, later: Later, due: Timestamp) -> Tried
     };
     match tokio::time::timeout(PATIENCE, admin.publish_message(LATER, &message)).await {
         Ok(Ok(result)) => match result.error {
-            None => Tried::Scheduled,
+            None => Tried::Scheduled { schedule: result.schedule },
             Some(problem) if problem.class == Class::Refused => Tried::Refused,
             Some(_) => Tried::Again,
         },

@@ -8,7 +8,8 @@
 //! | `process`, `proxy` | one broker process; one wire that can be cut, delayed, truncated, swallowed |
 //! | `plan`, `faults` | when which fault falls (pure, by seed); how it is done |
 //! | `link`, `producer`, `consumer`, `steps`, `reader` | the load, frame by frame over the socket |
-//! | `later`, `puller`, `limited` | messages that wait, lanes that are pulled, a topic with a limit |
+//! | `later`, `reschedule`, `limited` | messages that wait, and those that are cancelled or moved; a topic with a limit |
+//! | `puller`, `mixed` | lanes that are pulled, and a group that pullers share with sessions |
 //! | `keys`, `key_member` | messages that keep the order of their keys, and keys that are parked |
 //! | `scene` | who takes part, and what they share |
 //! | `value` | what is published: unique, and readable without memory |
@@ -30,14 +31,16 @@ pub mod keys;
 pub mod later;
 mod limited;
 mod link;
+pub mod mixed;
 mod plan;
 mod probes;
 mod process;
 mod producer;
 mod proxy;
-mod puller;
+pub mod puller;
 mod reader;
 pub mod report;
+pub mod reschedule;
 mod run;
 mod scene;
 pub mod settings;

@@ -16,6 +16,7 @@ use super::key_member::{KeyMember, Refusals};
 use super::keys;
 use super::later::publish_later;
 use super::limited;
+use super::mixed;
 use super::plan::plan;
 use super::probes::{Probes, publish_rate};
 use super::process::Clock;
@@ -33,6 +34,8 @@ use super::watcher::watch;
 const PRODUCERS: u32 = 3;
 /// Pullers of a run.
 const PULLERS: u64 = 3;
+/// Members that share a group with a puller.
+const SHARING: u64 = 2;
 /// Producers that push against a limit.
 const PUSHERS: u64 = 2;
 /// Members that keep order by key.
@@ -148,6 +151,10 @@ impl Load {
         }
         for number in 0..PULLERS {
             consumers.spawn(Puller::new(seed ^ (0x6000 + number), scene.clone()).run());
+        }
+        consumers.spawn(mixed::pull(scene.clone(), seed ^ 0xB000));
+        for number in 0..SHARING {
+            consumers.spawn(mixed::Member::new(seed ^ (0xC000 + number), scene.clone()).run());
         }
         consumers.spawn(limited::pull(scene.clone(), seed ^ 0x7000));
         let publishing = keys::publish(brokers.clone(), recorder.clone(), seed ^ 0x8000, enough.clone());

@@ -31,6 +31,8 @@ pub const LATER: &str = "verify-later";
 pub const LATER_PARTITIONS: u32 = 4;
 /// The group that is pulled from, there and in [`LIMITED`].
 pub const PULLERS: &str = "pullers";
+/// The group that pullers share with sessions, on [`LATER`].
+pub const SHARED: &str = "shared";
 /// A topic with a limit.
 pub const LIMITED: &str = "verify-limited";
 /// Its limit: messages of backlog.

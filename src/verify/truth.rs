@@ -6,7 +6,7 @@ use super::VerifyError;
 use super::history::{LaneId, Ranges};
 use super::keys::Keyed;
 use super::later::Later;
-use super::settings::{GROUPS, KEYED, LATER, RESULTS, TOPIC};
+use super::settings::{GROUPS, KEYED, LATER, PULLERS, RESULTS, TOPIC};
 use super::steps::parse_result;
 use super::value::Value;
 use crate::store::Store;
@@ -39,6 +39,9 @@ pub struct Truth {
     pub pulled: HashMap<u32, i64>,
     /// What its group has given up.
     pub pulled_dead: Vec<(u32, i64)>,
+    /// The same of the group that pullers share with sessions.
+    pub shared: HashMap<u32, i64>,
+    pub shared_dead: Vec<(u32, i64)>,
     /// Messages with keys, by partition and offset. `None`: the payload is not what anybody has published.
     pub keyed: BTreeMap<(u32, i64), Option<Keyed>>,
     /// Those that the operator has dropped.
@@ -101,10 +104,14 @@ impl Truth {
         };
         self.later = store.witness_later(LATER).await?.into_iter().map(appended).collect();
         self.waiting = store.witness_waiting(LATER).await?;
-        let commits = store.witness_commits(LATER).await?;
-        self.pulled = commits.into_iter().map(|lane| (lane.partition, lane.offset)).collect();
-        let dead = store.witness_dead_letters(LATER).await?;
-        self.pulled_dead = dead.into_iter().map(|(lane, _, _)| (lane.partition, lane.offset)).collect();
+        for lane in store.witness_commits(LATER).await? {
+            let of_group = if lane.group == PULLERS { &mut self.pulled } else { &mut self.shared };
+            of_group.insert(lane.partition, lane.offset);
+        }
+        for (lane, _, _) in store.witness_dead_letters(LATER).await? {
+            let of_group = if lane.group == PULLERS { &mut self.pulled_dead } else { &mut self.shared_dead };
+            of_group.push((lane.partition, lane.offset));
+        }
         Ok(())
     }
 

@@ -53,3 +53,23 @@ async fn what_is_published_with_a_time_is_listed_shown_moved_and_cancelled() {
     wrong_usage(&bus.run_with(&args, b"x\n").await, "cannot be used with");
     wrong_usage(&bus.run(&["schedule", "move", &last]).await, "--delay");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_may_have_a_ttl_which_counts_from_when_it_is_appended() {
+    let bus = Bus::new(1).await;
+    let late = bus.run_with(&["publish", "orders", "--delay", "2h", "--ttl", "1ms"], b"late\n").await;
+    assert_eq!((late.code, late.stderr.as_str()), (0, ""));
+    let at = ["publish", "orders", "--at", "2035-12-24T18:00:00Z", "--ttl", "1h"];
+    assert_eq!(bus.run_with(&at, b"merry\n").await.code, 0);
+    let list: Value = serde_json::from_str(&bus.run(&["schedule", "list", "--json"]).await.stdout).unwrap();
+    let first = list["schedules"][0]["id"].to_string();
+    assert_eq!(list["schedules"].as_array().unwrap().len(), 2);
+    assert_eq!(bus.run(&["schedule", "move", &first, "--delay", "0s"]).await.code, 0);
+    let appended =
+        bus.run(&["tail", "orders", "--from", "earliest", "--count", "1", "--format", "raw"]).await;
+    assert_eq!(appended.stdout, "late\n", "it is appended whatever its ttl is");
+    let ttl = "SELECT ttl_ms FROM laneway.message";
+    assert_eq!(bus.database.number(ttl).await, 1);
+    let nothing = bus.run(&["pop", "orders", "--group", "billing"]).await;
+    assert_eq!((nothing.code, nothing.stdout.as_str()), (0, ""), "it has outlived it");
+}

@@ -132,6 +132,31 @@ async fn a_reader_that_goes_away_ends_it_with_what_was_written_committed() {
     assert_eq!(subscribed(&bus, &["--count", "3", "--format", "raw"]).await.stdout, "2\n3\n4\n");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_subscriber_says_what_its_group_is_like_and_the_next_must_agree() {
+    let bus = Bus::new(1).await;
+    bus.publish(0, numbers(0..2)).await;
+    let settings =
+        ["--ordering", "key", "--on-failure", "park", "--max-attempts", "3", "--ack-deadline", "10s"];
+    assert_eq!(
+        subscribed(&bus, &[&settings[..], &["--count", "1", "--format", "raw"]].concat()).await.stdout,
+        "0\n"
+    );
+    let shown: Value =
+        serde_json::from_str(&bus.run(&["group", "show", "orders", "billing", "--json"]).await.stdout)
+            .unwrap();
+    let has = |name: &str| shown["settings"][name].clone();
+    assert_eq!((has("ordering"), has("on_failure")), ("key".into(), "park".into()), "{shown}");
+    assert_eq!((has("max_attempts"), has("ack_deadline_ms")), (3.into(), 10_000.into()));
+    let other = bus.run(&[&SUBSCRIBE[..], &["--ordering", "partition", "--count", "1"]].concat()).await;
+    assert!(sentence(&other, 1).contains("(group_mismatch)"), "{}", other.stderr);
+    assert_eq!(
+        subscribed(&bus, &[&settings[..], &["--count", "1", "--format", "raw"]].concat()).await.stdout,
+        "1\n"
+    );
+    wrong_usage(&bus.run(&[&SUBSCRIBE[..], &["--ordering", "size"]].concat()).await, "say partition or key");
+}
+
 /// An ack deadline that a test can wait for, and that a busy machine does not miss by accident.
 const HASTY_MS: u64 = 1_000;
 

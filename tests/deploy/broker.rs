@@ -1,6 +1,6 @@
 //! A broker in which everything has happened once that the rules and the dashboard ask for.
 
-use laneway_client::wire::{Subprotocol, Subscribe};
+use laneway_client::wire::{NewMessage, Subprotocol, Subscribe};
 
 use crate::harness::socket::{Socket, make_topic, quick_retries, subscribe, text};
 use crate::harness::wait::until;
@@ -14,7 +14,7 @@ pub struct Experienced {
 }
 
 impl Experienced {
-    /// Published, delivered, acked, given up; a lane that is held, one that was lost; lag that was looked at.
+    /// Published, scheduled, delivered, acked, given up; a lane that is held, one that was lost; lag that was looked at.
     pub async fn start() -> Self {
         let database = TestDatabase::new().await;
         let server = Server::on_database(&database.url).await;
@@ -23,6 +23,7 @@ impl Experienced {
         let wish = Subscribe { settings: Some(quick_retries(1)), ..subscribe("billing", "orders") };
         leaver.subscribe_with(wish.clone()).await.unwrap();
         leaver.publish("orders", vec![text("a"), text("b")]).await;
+        leaver.publish("orders", vec![NewMessage { delay_ms: Some(3_600_000), ..text("later") }]).await;
         let batch = leaver.batch().await;
         leaver.nack(&batch, 0, "no").await.unwrap();
         leaver.close().await;
@@ -31,7 +32,11 @@ impl Experienced {
         member.granted().await;
         let experienced = Self { server, _database: database, _member: member };
         let held = "laneway_group_lag_messages{topic=\"orders\",group=\"billing\",held=\"true\"}";
-        until("the lag is told", async || experienced.metrics("*/*").await.contains(held)).await;
+        until("the lag is told", async || {
+            let told = experienced.metrics("*/*").await;
+            told.contains(held) && told.contains("laneway_topic_scheduled_messages")
+        })
+        .await;
         experienced
     }
 

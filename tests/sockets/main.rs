@@ -21,6 +21,7 @@
 //! | `key_takeovers` | the same over two brokers, one of which dies |
 //! | `pops` | consumers without a connection |
 //! | `pop_windows` | delays, windows and ages for them |
+//! | `pop_wishes` | the settings of their groups, and until when their lanes hold after a nack |
 //! | `hops` | trace ids and causes, bit for bit |
 //! | `capacity` | topics that are full: refused, waiting, told |
 //! | `causes` | causes, links and traceparents: carried, believed, refused |
@@ -38,6 +39,7 @@
 //! | `windows` | delays, windows, and what becomes of messages that are too old |
 //! | `window_takeovers` | the same over two brokers, one of which dies |
 //! | `metrics` | what `/metrics` counts |
+//! | `queue_metrics` | what it tells of retention, blocked keys and schedules |
 //! | `database_metrics` | what it tells of the database: commits, errors, pools |
 //! | `utilisation` | the views that tell who does how much |
 //! | `lag_metrics` | what it tells of lag, and which broker does |
@@ -74,7 +76,9 @@ mod members;
 mod metrics;
 mod poison;
 mod pop_windows;
+mod pop_wishes;
 mod pops;
+mod queue_metrics;
 mod schedules;
 mod searches;
 mod selections;

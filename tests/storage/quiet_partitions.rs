@@ -81,8 +81,8 @@ async fn a_cut_whose_broker_dies_before_the_drop_is_finished_by_the_next() {
     grow_old(&database.raw().await).await;
     let dying = database.store();
     let expired = open_segment(&dying).await;
-    let start = dying.upkeep_connection().await.unwrap().segments_retire(expired).await.unwrap();
-    assert_eq!(start, Some(Offset(1)));
+    let retired = dying.upkeep_connection().await.unwrap().segments_retire(expired).await.unwrap();
+    assert_eq!(retired.map(|retired| retired.start), Some(Offset(1)));
     drop(dying);
     assert_eq!(publish(&broker, partition_id, "new").await, 1);
     assert_eq!(database.store().retention_pass().await.unwrap(), 0);
@@ -99,7 +99,7 @@ async fn open_segment(store: &Store) -> Expired {
 
 async fn cut(store: Store, expired: Expired) -> Option<Offset> {
     let retire = || async { store.upkeep_connection().await?.segments_retire(expired).await };
-    contended(Policy::DDL, retire).await.unwrap()
+    contended(Policy::DDL, retire).await.unwrap().map(|retired| retired.start)
 }
 
 /// Which of the two reaches the partition's lock first.

@@ -54,7 +54,7 @@ async fn heavy_a_sound_cluster_under_faults_violates_nothing_and_says_what_it_di
     for fault in faults.split(',') {
         assert!(number(&format!("/faults/{fault}")) > 0, "{report:#}");
     }
-    for queue in ["schedules", "pops", "capacity", "keys"] {
+    for queue in ["schedules", "reschedules", "pops", "shared", "capacity", "keys"] {
         assert_eq!(report["queues"][queue], "held", "{queue}: {report:#}");
     }
     assert_eq!(report["queue_violations"], serde_json::json!({}));

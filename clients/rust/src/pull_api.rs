@@ -5,10 +5,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::message::StoredMessage;
-use crate::wire::Start;
+use crate::wire::{Start, WantedSettings};
 
 /// What to pop: `POST /v1/topics/{topic}/groups/{group}/pop`. The default asks for what is there, without waiting.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PopRequest {
@@ -31,6 +31,9 @@ pub struct PopRequest {
     /// Where a group begins that this pop makes; one that exists goes on where it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<Start>,
+    /// Settings of a group that this pop makes; one that exists must agree. Groups that are popped are in order by partition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settings: Option<WantedSettings>,
 }
 
 /// The answer to a pop.
@@ -149,6 +152,10 @@ pub struct PopNack {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 86400000))]
     pub delay_ms: Option<u64>,
+    /// When it is tried again, instead (RFC 3339): up to a day ahead. A moment that is past by up to a minute is now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::Moment>))]
+    pub until: Option<String>,
 }
 
 /// What follows from a failure.

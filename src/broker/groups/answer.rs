@@ -345,6 +345,7 @@ impl GroupTask {
             }
         };
         let Some(held) = self.lanes.get_mut(&partition_id) else { return };
+        held.tell_blocked();
         let later = held.release_later.take();
         if let Some(id) = id {
             self.confirm(partition_id, id);

@@ -5,14 +5,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use prometheus_client::metrics::gauge::Gauge;
+
 use super::credit::Room;
 use super::flights::Flights;
 use super::keyed::Keyed;
+use super::lane::keys::Keys;
 use super::lane::{Gate, Lane};
 use super::purse::{Place, PublishedAt};
 use super::ranges::Ranges;
 use super::stepping::Reservation;
 use super::windows::LaneWindow;
+use crate::broker::metrics::Share;
 use crate::broker::outbox::WriteLog;
 use crate::broker::slab::Slab;
 use crate::ids::Offset;
@@ -74,10 +78,12 @@ pub(super) struct Held {
     pub window: LaneWindow,
     /// Present if order is kept by key.
     pub keyed: Option<Box<Keyed>>,
+    /// Of the keys that are blocked here.
+    blocked: Share,
 }
 
 impl Held {
-    pub fn new(fence: Fence, number: u32, lane: Lane) -> Self {
+    pub fn new(fence: Fence, number: u32, lane: Lane, blocked_keys: &Gauge) -> Self {
         Self {
             fence,
             number,
@@ -107,6 +113,7 @@ impl Held {
             flights: Flights::default(),
             window: LaneWindow::default(),
             keyed: lane.keys().is_some().then(Box::default),
+            blocked: Share::of(blocked_keys),
             lane,
         }
     }
@@ -118,6 +125,19 @@ impl Held {
             true => room.with_some_ahead(),
             false => room,
         }
+    }
+
+    /// Keys of it may be blocked by now, or go on.
+    pub fn tell_blocked(&mut self) {
+        self.blocked.tell(self.lane.keys().map_or(0, Keys::blocked));
+    }
+
+    /// Something about the group has changed: blocked keys get another try.
+    pub fn unblock_keys(&mut self) {
+        if let Some(keys) = self.lane.keys_mut() {
+            keys.unblock();
+        }
+        self.tell_blocked();
     }
 
     /// What was on its way is stored.

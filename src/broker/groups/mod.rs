@@ -38,7 +38,7 @@ mod keyed;
 pub mod lane;
 #[cfg(test)]
 mod model;
-mod pause;
+pub(super) mod pause;
 mod pausing;
 mod places;
 mod purse;

@@ -8,7 +8,7 @@ use crate::limits::{NACK_DELAY_MAX, SCHEDULE_PAST_MAX};
 
 /// Why a moment is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum PauseFault {
+pub enum PauseFault {
     #[error("{text:?} is not a time like 2026-11-16T12:00:00Z (RFC 3339)")]
     Unreadable { text: String },
     #[error("until is past by more than {} s", SCHEDULE_PAST_MAX.as_secs())]
@@ -18,7 +18,7 @@ pub(super) enum PauseFault {
 }
 
 /// What a nack asks for; `None`: the backoff of the group. A moment that is just past is now.
-pub(super) fn pause(
+pub fn pause(
     delay_ms: Option<u64>,
     until: Option<&str>,
     now: Timestamp,

@@ -260,8 +260,8 @@ impl GroupTask {
                 held.lane.gate = Gate::Open;
                 self.surroundings.metrics.lanes_in("blocked").dec();
             }
-            if let Some(keys) = self.lanes.get_mut(&partition_id).and_then(|held| held.lane.keys_mut()) {
-                keys.unblock();
+            if let Some(held) = self.lanes.get_mut(&partition_id) {
+                held.unblock_keys();
             }
             self.set_timer(partition_id);
             self.pump_lane(partition_id);
@@ -372,7 +372,8 @@ impl GroupTask {
         }
         member.lanes.insert(at.partition_id);
         self.surroundings.tails.follow(at.partition_id, &self.wake);
-        self.lanes.insert(at.partition_id, Held::new(fence, number, lane));
+        let held = Held::new(fence, number, lane, &self.surroundings.metrics.blocked_keys);
+        self.lanes.insert(at.partition_id, held);
         self.commit_if_dirty(at.partition_id);
     }
 

@@ -20,7 +20,7 @@ mod rules;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use laneway_client::pull_api::{PopAck, PopAcked, PopExtend, PopNack, PopNacked, PopVerdict};
@@ -35,6 +35,7 @@ use queue::Queue;
 pub use rules::Refused;
 use rules::{Acked, Blame, Keep, Poison};
 
+use super::groups::pause::{PauseFault, pause};
 use super::groups::{Groups, SubscribeError, backoff};
 use super::hot_tail::HotTails;
 use super::lease::Lease;
@@ -61,6 +62,8 @@ pub enum PullError {
     UnknownGroup { topic: String, group: String },
     #[error("{field} must be {rule}")]
     Invalid { field: &'static str, rule: String },
+    #[error(transparent)]
+    Until(#[from] PauseFault),
     #[error("topic {topic} has {count} partitions, and none of the number {partition}")]
     PartitionOutOfRange { topic: String, count: usize, partition: u32 },
     #[error("group {group} keeps order by key: its messages are pushed to members, and are not popped")]
@@ -153,11 +156,7 @@ impl Pulling {
         nack: &PopNack,
     ) -> Result<PopNacked, PullError> {
         let offset = position("offset", nack.offset)?;
-        let delay = nack.delay_ms.map(Duration::from_millis);
-        if delay.is_some_and(|delay| delay > NACK_DELAY_MAX) {
-            let rule = format!("at most {} milliseconds", NACK_DELAY_MAX.as_millis());
-            return Err(PullError::Invalid { field: "delay_ms", rule });
-        }
+        let delay = self.delay(nack)?;
         let reason = nack.reason.as_deref().unwrap_or("nack");
         let reason: String = reason.chars().filter(|c| *c != '\0').take(NACK_REASON_CHARS_MAX).collect();
         let named = self.named(topic, group, nack.partition, nack.epoch).await?;
@@ -189,6 +188,20 @@ impl Pulling {
         }
         self.on_freed(&named, answer.remaining);
         Ok(answer)
+    }
+
+    /// How long the lane holds; `None`: for the backoff of the group.
+    fn delay(&self, nack: &PopNack) -> Result<Option<Duration>, PullError> {
+        if nack.delay_ms.is_some_and(|ms| Duration::from_millis(ms) > NACK_DELAY_MAX) {
+            let rule = format!("at most {} milliseconds", NACK_DELAY_MAX.as_millis());
+            return Err(PullError::Invalid { field: "delay_ms", rule });
+        }
+        if nack.delay_ms.is_some() && nack.until.is_some() {
+            return Err(PullError::Invalid { field: "until", rule: "left out beside delay_ms".to_owned() });
+        }
+        let clock = self.surroundings.lease.clock();
+        let now = clock.at_least(Instant::now()).unwrap_or_else(Timestamp::now);
+        Ok(pause(nack.delay_ms, nack.until.as_deref(), now)?)
     }
 
     /// Gives a pop more time, from now on. Returns until when.

@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use laneway_client::pull_api::PopRequest;
-use laneway_client::wire::WantedSettings;
+use laneway_client::wire::{GroupOrdering, WantedSettings};
 use laneway_client::{GroupName, Start, TopicName};
 
 use super::line::{Line, Moved, evict, in_line};
 use super::queue::Queue;
 use super::rules::Plan;
 use super::{PullError, Pulling, Surroundings, deadline, expire, keep};
+use crate::broker::groups::SubscribeError;
 use crate::broker::groups::assignment::assign;
+use crate::broker::groups::settings::InvalidSetting;
 use crate::broker::keys::unopened;
 use crate::broker::reader::ReadError;
 use crate::ids::{Epoch, GroupId, Offset, PartitionId};
@@ -32,13 +34,15 @@ use crate::store::pops::{FreeLane, PULLERS, PopKey, Take, Taken};
 use crate::store::topics::Topic;
 
 /// What a puller asks for, checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Wish {
     messages: u32,
     wait: Duration,
     deadline: Option<Duration>,
     settling: Settling,
     start: Option<Start>,
+    /// Of the group.
+    settings: WantedSettings,
 }
 
 /// When the messages of a pop are done.
@@ -63,12 +67,18 @@ impl Wish {
             return Err(invalid("wait_ms", format!("at most {} milliseconds", POP_WAIT_MAX.as_millis())));
         }
         request.start.as_ref().map_or(Ok(()), check_start)?; // also where the group exists, and nobody needs it
+        let settings = request.settings.unwrap_or_default();
+        if settings.ordering == Some(GroupOrdering::Key) {
+            let rule = "partition in a pop: keys are pushed to members".to_owned();
+            return Err(SubscribeError::from(InvalidSetting { field: "ordering", rule }).into());
+        }
         Ok(Self {
             messages,
             wait,
             deadline: deadline(request.ack_deadline_ms)?,
             settling: if request.auto_ack { Settling::Auto } else { Settling::Acked },
             start: request.start.clone(),
+            settings,
         })
     }
 }
@@ -125,9 +135,8 @@ impl Pulling {
         let Surroundings { topics, groups, tails, hints, metrics, .. } = &self.surroundings;
         let until = tokio::time::Instant::now() + wish.wait;
         let topic = topics.find(topic).await?;
-        let settings = WantedSettings::default();
         let name = group.as_str();
-        let group = groups.find_or_make(&topic, name, &settings, wish.start.as_ref()).await?;
+        let group = groups.find_or_make(&topic, name, &wish.settings, wish.start.as_ref()).await?;
         if group.settings.ordering == Ordering::Key {
             return Err(PullError::ByKey { group: name.to_owned() });
         }

@@ -185,6 +185,7 @@ impl Broker {
             Some(Ok(due_at)) => {
                 self.schedules.after().alarm.ring(due_at);
                 schedule.due_at = due_at;
+                self.metrics.schedules_moved.inc();
                 tracing::info!(schedule = %id, partition = %schedule.partition_id, %due_at, "schedule moved");
                 Ok(schedule)
             }

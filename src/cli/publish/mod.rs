@@ -78,8 +78,8 @@ pub(super) struct Publish {
     /// What to do while the topic is full: wait, or fail at once
     #[arg(long, value_name = "wait|fail", default_value = "wait", value_parser = on_full)]
     on_full: OnFull,
-    /// Not worth delivering when it is older than this, like 10m
-    #[arg(long, value_name = "DURATION", conflicts_with_all = ["delay", "at"])]
+    /// Not worth delivering when it is older than this, like 10m, counted from when it is appended
+    #[arg(long, value_name = "DURATION")]
     ttl: Option<humantime::Duration>,
     /// The whole input is one message
     #[arg(long)]

@@ -5,14 +5,17 @@
 //! |---|---|
 //! | `storage` | what is stored: 1–4, 7–9, 18, 19 |
 //! | `lanes` | who holds what, and what counts: 10–14, 16 |
-//! | `queues`, `keys` | what queues add: schedules, pops, capacity; order by key |
+//! | `queues`, `schedules`, `pops`, `shared`, `keys` | what queues add: schedules, pops, groups of sessions and pullers, order by key; capacity |
 //! | `scenes` | what probes have tried in scenes of their own: 2, 5, 6, 15, 17, 20–25 |
 
 mod keys;
 mod lanes;
 mod offsets;
+mod pops;
 pub mod queues;
 mod scenes;
+mod schedules;
+mod shared;
 mod storage;
 
 pub use lanes::Counts;

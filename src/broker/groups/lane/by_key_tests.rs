@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use prometheus_client::metrics::gauge::Gauge;
 use proptest::prelude::*;
 
 use super::keys::{Key, Reach, Stop};
@@ -50,7 +51,7 @@ pub(super) fn held(lane: Lane) -> Held {
         epoch: Epoch(1),
         session_id: SessionId(uuid::Uuid::nil()),
     };
-    Held::new(fence, 0, lane)
+    Held::new(fence, 0, lane, &Gauge::default())
 }
 
 pub(super) fn message(offset: i64) -> Message {

@@ -165,6 +165,8 @@ pub struct Keys {
     lines: BTreeMap<Key, Line>,
     ready: BTreeSet<Offset>,
     stops: BTreeSet<(Instant, Key)>,
+    /// How many keys are stopped because they are blocked.
+    blocked: usize,
     parked: BTreeMap<Key, Parked>,
     /// Those of them that are released, by name, and how many copies of each are here.
     released: BTreeMap<Offset, (Key, usize)>,
@@ -314,9 +316,12 @@ impl Keys {
     /// Stops a key, or lets it go on.
     pub fn stop(&mut self, key: &Key, stop: Stop) {
         let line = self.lines.entry(key.clone()).or_default();
-        if let Stop::Until(moment) = std::mem::replace(&mut line.stop, stop) {
+        let before = std::mem::replace(&mut line.stop, stop);
+        if let Stop::Until(moment) = before {
             self.stops.remove(&(moment, key.clone()));
         }
+        self.blocked += usize::from(stop == Stop::Blocked);
+        self.blocked -= usize::from(before == Stop::Blocked);
         match stop {
             Stop::None => self.ready.extend(line.waiting.iter().copied()),
             Stop::Settling | Stop::Until(_) | Stop::Blocked => {
@@ -342,12 +347,16 @@ impl Keys {
         }
     }
 
-    /// Lets those keys go on that are blocked: something about the group has changed. Returns how many they were.
-    pub fn unblock(&mut self) -> usize {
+    /// How many keys are blocked.
+    pub fn blocked(&self) -> usize {
+        self.blocked
+    }
+
+    /// Lets those keys go on that are blocked: something about the group has changed.
+    pub fn unblock(&mut self) {
         let is_blocked = |(_, line): &(&Key, &Line)| line.stop == Stop::Blocked;
         let blocked: Vec<Key> = self.lines.iter().filter(is_blocked).map(|(key, _)| key.clone()).collect();
         blocked.iter().for_each(|key| self.stop(key, Stop::None));
-        blocked.len()
     }
 
     /// When the next key goes on by itself.
