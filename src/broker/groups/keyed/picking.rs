@@ -94,6 +94,8 @@ impl Held {
                 let turn = match self.lane.turn(message.offset, &key, now) {
                     // What waits goes alone; the next turn looks at what is new.
                     Turn::Goes if !is_new && message.offset >= cursor => Turn::Held,
+                    // After a seek a copy stands in the stream, too: it goes with the copies before it, which do not.
+                    Turn::Goes if keys.copy_attempts(message.offset).is_some() => Turn::Held,
                     Turn::Goes if stopped.contains(&key) => Turn::Held,
                     turn => turn,
                 };
