@@ -99,7 +99,8 @@ async fn a_window_opens_at_the_heir_when_its_partition_is_quiet_whoever_publishe
 #[tokio::test(flavor = "multi_thread")]
 async fn what_has_expired_is_recorded_once_if_its_broker_dies_with_the_eviction_under_way() {
     for policy in [OnExpiry::Evict, OnExpiry::DeadLetter] {
-        let settings = WantedSettings { on_expiry: Some(policy), ..quick_retries(2) };
+        // Why a delay: a broker knows the database's time as a lower bound, so a ttl alone might not be over when it delivers.
+        let settings = WantedSettings { on_expiry: Some(policy), delay_ms: Some(50), ..quick_retries(2) };
         let Two { database, mut victim, mut heir, first, mut second } = two(settings, Vec::new()).await;
         // Nothing of the lane can be settled until this ends: the eviction of the first broker is under way when it dies.
         let mut raw = database.raw().await;
