@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!(
         "trace {trace} has {} hops",
-        broker.reader.trace(trace, laneway::store::traces::Payloads::Read).await?.len()
+        broker.reader.trace(trace, laneway::store::traces::Payloads::Read).await?.hops.len()
     );
 
     drop(broker); // the last handle: the appenders write what they hold and end

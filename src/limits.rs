@@ -172,6 +172,8 @@ pub const TRACE_LINKS_MAX: usize = 1_000;
 pub const TRACE_READS_AT_ONCE: usize = 4;
 /// Hops of one trace that a look-up returns.
 pub const TRACE_HOPS_MAX: usize = 10_000;
+/// Blocks that one look-up goes through. Many of them hold nothing of a trace only if its id shares its first half with many others.
+pub const TRACE_BLOCKS_MAX: usize = 100_000;
 /// Bytes of one trace that a look-up returns, unless a single message is larger.
 pub const TRACE_BYTES_MAX: u64 = 64 << 20;
 /// Messages read from the segments whose traces a broker remembers, 16 bytes each.

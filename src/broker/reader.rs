@@ -25,7 +25,7 @@ use crate::store::segments::{Catalogue, Segment};
 use crate::store::timeline::Era;
 use crate::store::{Error, Store};
 
-pub use hops::{Hop, is_cut};
+pub use hops::{FoundTrace, Hop};
 
 /// How long a catalogue is believed.
 const REMEMBERED_FOR: Duration = Duration::from_secs(5);

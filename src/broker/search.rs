@@ -2,7 +2,7 @@
 //!
 //! A key, a transaction id or a number names one partition, which is read backwards, so many messages at a time: a page may be empty
 //! and still have a next one. Without either, the partitions are merged by time. A transaction id that the window of its topic remembers is found
-//! at once.
+//! at once; older copies of it come with the next pages.
 
 use std::cmp::Reverse;
 
@@ -94,7 +94,7 @@ impl Search {
             let topic = topic.name.clone();
             return Err(SearchError::PartitionOutOfRange { topic, partition, partitions });
         }
-        if let (Some(id), None) = (&wanted.transaction_id, &wanted.before) {
+        if let Some(id) = &wanted.transaction_id {
             let remembered = self.remembered(&topic, id, wanted).await?;
             if !remembered.messages.is_empty() {
                 return Ok(remembered);
@@ -110,7 +110,7 @@ impl Search {
         Ok(merge(pages, wanted.limit as usize))
     }
 
-    /// What the window of a topic knows of a transaction id.
+    /// What the window of a topic knows of a transaction id. What it has forgotten is older, and still to come.
     async fn remembered(&self, topic: &Topic, id: &str, wanted: &Wanted) -> Result<Page, SearchError> {
         let mut page = Page::default();
         for (partition_id, offset) in
@@ -133,9 +133,13 @@ impl Search {
                     && wanted.to.is_none_or(|to| message.published_at < to)
                     && wanted.key.as_deref().is_none_or(|key| message.key.as_deref() == Some(key))
             };
-            page.messages.extend(found.into_iter().filter(fits).map(|message| (partition, message)));
+            let found = found.into_iter().filter(fits).map(|message| (partition, message));
+            page.messages
+                .extend(found.filter(|found| wanted.before.is_none_or(|before| Cursor::at(found) < before)));
         }
+        page.messages.sort_by_key(|message| Reverse(Cursor::at(message)));
         page.messages.truncate(wanted.limit as usize);
+        page.next = page.messages.last().map(Cursor::at);
         Ok(page)
     }
 

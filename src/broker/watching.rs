@@ -108,18 +108,41 @@ impl Watcher {
         let name = TopicName::new(topic).map_err(TopicError::from)?;
         let (_, partitions) = self.topics.describe(&name).await?;
         let ends = partitions.into_iter().map(|partition| (partition.partition_id, partition.next_offset));
-        Ok(Passing { ends: ends.collect(), sample: sample.unwrap_or(1.0) })
+        Ok(Passing { ends: ends.collect(), sample: sample.unwrap_or(1.0), topic: name })
     }
 }
 
 /// What comes by in a topic.
 struct Passing {
+    topic: TopicName,
     /// How far each partition was looked at.
     ends: HashMap<PartitionId, Offset>,
     sample: f64,
 }
 
 impl Passing {
+    /// These are its partitions, as far as is known by now. One that was added since the watch began is looked at from its
+    /// beginning.
+    fn stands_in(&mut self, partitions: &[PartitionId]) {
+        if !partitions.iter().any(|partition_id| self.ends.contains_key(partition_id)) {
+            self.ends.clear(); // another topic of the same name
+        }
+        for partition_id in partitions {
+            self.ends.entry(*partition_id).or_insert(Offset::ZERO);
+        }
+    }
+
+    /// What is new in a partition: from where on to look, and how many are left out, because they are too many to look at each.
+    fn new_in(&mut self, extent: &Extent) -> Option<(Offset, u32)> {
+        let Extent { partition_id, start, next: end } = *extent;
+        let end_before = self.ends.get_mut(&partition_id)?;
+        // It may end earlier than it did: on another timeline of the database.
+        let from = Offset(end_before.0.min(end.0)).max(start);
+        *end_before = from;
+        let first = from.max(Offset(end.0 - WATCH_MESSAGES_MAX));
+        (from < end).then(|| (first, u32::try_from(first.0 - from.0).unwrap_or(u32::MAX)))
+    }
+
     /// Whether a trace is among those that are followed: the same for every broker and every message of it.
     fn takes(&self, trace_id: TraceId) -> bool {
         let spread = spread(trace_id);
@@ -207,7 +230,7 @@ impl Task {
     }
 
     async fn look(&mut self) -> Result<(), ReadError> {
-        self.look_at_topic().await?;
+        let read = self.look_at_topic().await;
         for place in 0..self.traces.len() {
             let trace_id = self.traces[place].trace_id;
             let Some(trace) = self.watcher.read(trace_id).await? else { continue };
@@ -230,46 +253,58 @@ impl Task {
         if self.passing.is_some() {
             self.traces.retain(|watched| watched.quiet_looks < WATCH_QUIET_LOOKS);
         }
-        Ok(())
+        read
     }
 
     /// Takes up the traces of what has been published since the last look.
     async fn look_at_topic(&mut self) -> Result<(), ReadError> {
         let Some(mut passing) = self.passing.take() else { return Ok(()) };
-        let found = self.newest(&mut passing).await;
-        for message in found.iter().flatten().filter(|message| passing.takes(message.trace_id)) {
+        let mut messages = Vec::new();
+        let read = self.newest(&mut passing, &mut messages).await;
+        // Also if it came to a partition that cannot be read now: these are not looked at again.
+        for message in messages.iter().filter(|message| passing.takes(message.trace_id)) {
             let is_known = self.traces.iter().any(|watched| watched.trace_id == message.trace_id);
             match is_known {
                 true => {}
                 false if self.traces.len() < WATCH_TRACES_MAX => {
                     self.traces.push_back(Watched::new(message.trace_id));
                 }
-                false => self.left_out += 1,
+                false => self.left_out = self.left_out.saturating_add(1),
             }
         }
         self.passing = Some(passing);
-        found.map(drop)
+        read
     }
 
-    async fn newest(&mut self, passing: &mut Passing) -> Result<Vec<Message>, ReadError> {
+    /// Adds what is new to `messages`. A partition that cannot be read is tried again at the next look, after all others.
+    async fn newest(&mut self, passing: &mut Passing, messages: &mut Vec<Message>) -> Result<(), ReadError> {
         let _turn = self.watcher.turn().await;
-        let partitions: Vec<PartitionId> = passing.ends.keys().copied().collect();
-        let mut messages = Vec::new();
-        for Extent { partition_id, next: end, .. } in self.watcher.store.heads_newest(&partitions).await? {
-            let Some(from) = passing.ends.get_mut(&partition_id).filter(|from| **from < end) else {
-                continue;
-            };
-            let start = Offset(from.0.max(end.0 - WATCH_MESSAGES_MAX));
-            self.left_out = self.left_out.saturating_add((start.0 - from.0) as u32); // too many to look at each
-            let limit = ReadLimit { messages: WATCH_MESSAGES_MAX as u32, bytes: READ_BYTES_MAX };
-            match self.watcher.reader.read(partition_id, start, limit).await {
-                Ok(found) => messages.extend(found),
-                Err(ReadError::OutOfRange { .. }) => {} // retention was faster
-                Err(error) => return Err(error),
+        match self.watcher.topics.find(&passing.topic).await {
+            Ok(topic) => passing.stands_in(&topic.partitions),
+            Err(TopicError::Store(error)) => return Err(error.into()),
+            Err(error) => {
+                tracing::debug!(%error, "a topic that is watched is gone; made again, it is followed again");
+                return Ok(());
             }
-            *from = end;
         }
-        Ok(messages)
+        let partitions: Vec<PartitionId> = passing.ends.keys().copied().collect();
+        let mut read = Ok(());
+        for extent in self.watcher.store.heads_newest(&partitions).await? {
+            let Some((first, left_out)) = passing.new_in(&extent) else { continue };
+            let limit = ReadLimit { messages: WATCH_MESSAGES_MAX as u32, bytes: READ_BYTES_MAX };
+            match self.watcher.reader.read(extent.partition_id, first, limit).await {
+                Ok(found) => {
+                    self.left_out = self.left_out.saturating_add(left_out);
+                    // What the bytes of a read leave out comes with the next look.
+                    let reached = found.last().map_or(first, |last| last.offset.plus(1));
+                    passing.ends.insert(extent.partition_id, reached);
+                    messages.extend(found);
+                }
+                Err(ReadError::OutOfRange { .. }) => {} // retention was faster: the next look begins at what is left
+                Err(error) => read = Err(error),
+            }
+        }
+        read
     }
 }
 
@@ -315,14 +350,52 @@ mod tests {
         assert_eq!(watched.changes(flood()).0.len(), 0);
     }
 
+    fn sampled(sample: f64) -> Passing {
+        Passing { topic: TopicName::new("orders").unwrap(), ends: HashMap::new(), sample }
+    }
+
+    #[test]
+    fn what_a_partition_has_to_look_at_begins_where_it_can_be_read_and_is_never_too_much() {
+        let mut passing = sampled(1.0);
+        passing.ends.insert(PartitionId(1), Offset(10));
+        let mut new = |start: i64, next: i64| {
+            passing.new_in(&Extent { partition_id: PartitionId(1), start: Offset(start), next: Offset(next) })
+        };
+        assert_eq!(new(0, 10), None);
+        assert_eq!(new(0, 12), Some((Offset(10), 0)));
+        assert_eq!(
+            new(11, 12),
+            Some((Offset(11), 0)),
+            "what retention has dropped is not left out by a watch"
+        );
+        assert_eq!(new(11, WATCH_MESSAGES_MAX + 18), Some((Offset(18), 7)));
+        assert_eq!(new(0, 5), None, "on another timeline it may end earlier");
+        assert_eq!(new(0, 6), Some((Offset(5), 0)));
+    }
+
+    #[test]
+    fn partitions_that_are_added_are_looked_at_from_their_beginning() {
+        let mut passing = sampled(1.0);
+        passing.ends.insert(PartitionId(1), Offset(10));
+        passing.stands_in(&[PartitionId(1), PartitionId(2)]);
+        let ends = |passing: &Passing| {
+            let mut ends: Vec<_> = passing.ends.iter().map(|(id, end)| (id.0, end.0)).collect();
+            ends.sort_unstable();
+            ends
+        };
+        assert_eq!(ends(&passing), [(1, 10), (2, 0)]);
+        passing.stands_in(&[PartitionId(7)]);
+        assert_eq!(ends(&passing), [(7, 0)], "the topic was deleted and made again");
+    }
+
     #[test]
     fn a_sample_takes_about_its_share_and_always_the_same() {
-        let passing = Passing { ends: HashMap::new(), sample: 0.25 };
+        let passing = sampled(0.25);
         let ids: Vec<TraceId> = (0..4_000).map(|_| TraceId::generate()).collect();
         let taken = ids.iter().filter(|id| passing.takes(**id)).count();
         assert!((800..1_200).contains(&taken), "{taken} of 4000");
         assert!(ids.iter().all(|id| passing.takes(*id) == passing.takes(*id)));
-        let all = Passing { ends: HashMap::new(), sample: 1.0 };
+        let all = sampled(1.0);
         assert!(all.takes(TraceId(uuid::Uuid::max())));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use laneway_client::admin::AdminError;
 use laneway_client::trace::Trace as TraceTree;
-use laneway_client::{Admin, ErrorCode, traceparent};
+use laneway_client::{Admin, Class, ErrorCode, traceparent};
 use ratatui::crossterm::terminal;
 use uuid::Uuid;
 
@@ -69,6 +69,7 @@ impl Trace {
         let signals = Signals::watch()?;
         let mut screen = Screen::default();
         let mut told: Option<TraceTree> = None;
+        let mut has_answered = false;
         while let Some(found) = signals.unless(admin.show_trace(self.id)).await {
             match found {
                 Ok(trace) if told.as_ref() != Some(&trace) => {
@@ -80,8 +81,12 @@ impl Trace {
                     screen.say_once("nobody has published to this trace yet: waiting");
                 }
                 Err(error) if is_unknown(&error) => {} // retention has dropped it: what was drawn stays
+                Err(error) if has_answered && may_pass(&error) => {
+                    screen.say_once("the broker does not answer: trying again");
+                }
                 Err(error) => return Err(error.into()),
             }
+            has_answered = true;
             if signals.unless(tokio::time::sleep(FOLLOW_INTERVAL)).await.is_none() {
                 break;
             }
@@ -110,6 +115,15 @@ fn is_unknown(error: &AdminError) -> bool {
     matches!(error, AdminError::Refused(problem) if problem.code == ErrorCode::UnknownTrace)
 }
 
+/// A broker that is restarted, or waits for its database.
+fn may_pass(error: &AdminError) -> bool {
+    match error {
+        AdminError::Unreachable { .. } => true,
+        AdminError::Refused(problem) => matches!(problem.code.class(), Class::Retry | Class::Unknown),
+        AdminError::Address { .. } | AdminError::Certificates(_) | AdminError::Foreign { .. } => false,
+    }
+}
+
 /// As <https://no-color.org> asks.
 fn colours() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
@@ -119,7 +133,8 @@ fn colours() -> bool {
 #[derive(Debug, Default)]
 struct Screen {
     lines: usize,
-    said: bool,
+    /// What was said last beside it.
+    said: Option<&'static str>,
 }
 
 impl Screen {
@@ -131,11 +146,12 @@ impl Screen {
             println!();
         }
         lines.iter().for_each(|line| println!("{line}"));
-        self.lines = lines.len();
+        (self.lines, self.said) = (lines.len(), None);
     }
 
-    fn say_once(&mut self, sentence: &str) {
-        if !std::mem::replace(&mut self.said, true) {
+    /// Says something beside the drawing, unless it was said already since something was drawn.
+    fn say_once(&mut self, sentence: &'static str) {
+        if self.said.replace(sentence) != Some(sentence) {
             eprintln!("{sentence}");
         }
     }

@@ -14,8 +14,10 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
 
 use bar::{Axis, Cell, of_group, of_hop};
 
-/// Levels of the tree that are drawn; deeper ones stand at the last of them.
+/// Levels of the tree that are drawn at most; deeper ones stand at the last of them.
 const DEPTH_MAX: usize = 16;
+/// Columns of a level.
+const LEVEL: usize = 3;
 /// Cells of a bar; with fewer it says nothing and is left out.
 const BAR_MIN: usize = 12;
 /// Columns of a key or a reason that are shown.
@@ -38,7 +40,7 @@ struct Row<'a> {
 
 /// The whole drawing.
 pub fn lines(trace: &Trace, width: usize, colour: bool) -> Vec<String> {
-    let rows = rows(trace);
+    let rows = rows(trace, levels(width));
     let widest =
         |texts: &mut dyn Iterator<Item = &str>| texts.map(UnicodeWidthStr::width).max().unwrap_or_default();
     let about_width = widest(&mut rows.iter().map(|row| row.about.as_str())).min(width / 3);
@@ -97,12 +99,18 @@ pub fn took(us: i64) -> String {
     }
 }
 
-fn rows(trace: &Trace) -> Vec<Row<'_>> {
+/// Levels of the tree that leave room for the place of a message, however deep it stands: a label has a third of the width and a little
+/// more.
+fn levels(width: usize) -> usize {
+    (width / 3 / LEVEL).saturating_sub(1).clamp(2, DEPTH_MAX)
+}
+
+fn rows(trace: &Trace, levels: usize) -> Vec<Row<'_>> {
     let lasts = last_siblings(&trace.hops);
     let critical: BTreeSet<usize> = trace.critical_path.iter().copied().collect();
     let mut rows = Vec::new();
     for (place, hop) in trace.hops.iter().enumerate() {
-        let (before, below) = branches(&trace.hops, &lasts, place);
+        let (before, below) = branches(&trace.hops, &lasts, place, levels);
         let is_critical = critical.contains(&place);
         let mark = if is_critical { "*" } else { "" };
         let key = hop.key.as_deref().map(|key| format!(" {}", shown(key))).unwrap_or_default();
@@ -138,9 +146,9 @@ fn last_siblings(hops: &[Hop]) -> Vec<bool> {
 }
 
 /// What stands before a message, and before what belongs to it on the lines below.
-fn branches(hops: &[Hop], lasts: &[bool], place: usize) -> (String, String) {
+fn branches(hops: &[Hop], lasts: &[bool], place: usize, levels: usize) -> (String, String) {
     let ancestors = std::iter::successors(hops[place].parent, |parent| hops[*parent].parent);
-    let mut above: Vec<usize> = ancestors.take(DEPTH_MAX).collect();
+    let mut above: Vec<usize> = ancestors.take(levels).collect();
     above.pop(); // roots have no branch
     let trunk: String = above.iter().rev().map(|at| if lasts[*at] { "   " } else { "│  " }).collect();
     let has_effects = hops.get(place + 1).is_some_and(|next| next.parent == Some(place));

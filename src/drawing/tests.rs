@@ -84,6 +84,31 @@ fn no_line_is_wider_than_the_terminal() {
 }
 
 #[test]
+fn however_deep_a_message_stands_its_place_is_said() {
+    let mut trace = trace();
+    let hop = trace.hops[0].clone();
+    let chain = |depth: usize| Hop {
+        offset: depth as i64 + 100,
+        depth: depth as u32,
+        parent: depth.checked_sub(1),
+        ..hop.clone()
+    };
+    trace.hops = (0..40).map(chain).collect();
+    trace.critical_path = vec![0];
+    for width in [40, 60, 80, 100, 200] {
+        let drawing = lines(&trace, width, false);
+        for depth in 0..40 {
+            let place = format!("intake/0@{}", depth + 100);
+            assert!(drawing.iter().any(|line| line.contains(&place)), "{place}, {width}: {drawing:#?}");
+        }
+    }
+    // The wider it is, the more of the tree.
+    let indented =
+        |width| lines(&trace, width, false).iter().filter_map(|line| line.find("└─")).max().unwrap();
+    assert!(indented(40) < indented(80) && indented(80) < indented(200));
+}
+
+#[test]
 fn wide_characters_take_their_two_columns_and_combining_ones_none() {
     let mut trace = trace();
     trace.hops[0].key = Some("顧客番号一二三四五六七八九十顧客番号一二三四五六七八九十".into());

@@ -17,7 +17,7 @@ use super::Context;
 use super::openapi::{Common, Gone, Malformed, NotFound, Unprocessable};
 use super::problem::{Failure, Path, Query, malformed};
 use super::topics::topic_name;
-use crate::broker::reader::is_cut;
+use crate::broker::reader::FoundTrace;
 use crate::broker::topics::TopicError;
 use crate::ids::{Offset, PartitionId, TraceId};
 use crate::limits::{READ_BYTES_MAX, READ_MESSAGES_MAX};
@@ -189,8 +189,7 @@ pub(super) async fn trace(
     Path(id): Path<String>,
 ) -> Result<Json<MessageList>, Failure> {
     let trace_id = trace_of_path(&id)?;
-    let hops = context.broker.reader.trace(trace_id, Payloads::Read).await?;
-    let truncated = is_cut(&hops);
+    let FoundTrace { hops, truncated } = context.broker.reader.trace(trace_id, Payloads::Read).await?;
     let mut names: HashMap<PartitionId, (String, u32)> = HashMap::new();
     let mut messages = Vec::with_capacity(hops.len());
     for hop in hops {

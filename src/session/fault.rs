@@ -241,8 +241,10 @@ impl From<StepRefused> for Refusal {
             StepRefused::Ack(AckError::BeyondSent { .. }) => ErrorCode::BeyondSent,
             StepRefused::Ack(AckError::Done { .. } | AckError::UnderWay { .. })
             | StepRefused::UnderWay { .. } => ErrorCode::AlreadyDone,
+            StepRefused::OtherTry { .. } => ErrorCode::StepMismatch,
         };
-        Self::new(code, refused.to_string()).with_field("acks")
+        let field = if code == ErrorCode::StepMismatch { "step_id" } else { "acks" };
+        Self::new(code, refused.to_string()).with_field(field)
     }
 }
 

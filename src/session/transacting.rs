@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use laneway_client::wire::{Ack, BrokerFrame, NewMessage, Placed, StepPublish, Transact, Transacted};
-use laneway_client::{Cause, TopicName, traceparent};
+use laneway_client::{Cause, Class, ErrorCode, TopicName, traceparent};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
@@ -87,11 +87,10 @@ async fn carry_out(
     let group_ids = asked.iter().map(|asked| asked.group.group_id.0);
     let digest = digest(&transact, group_ids);
     let Answers { acks, only, refused } = answers(asked).await;
-    let undo = |acks: &[StepAck]| acks.iter().for_each(|ack| ack.group.step_undone(ack.fence, step_id));
+    let tried = Tried { broker, step_id, digest: &digest, acks: &acks };
     if let Some((first, _)) = refused.first() {
         drop(coming);
-        undo(&acks);
-        return look_up(broker, step_id, &digest, &acks, &refused, first).await;
+        return tried.look_up(&refused, first).await;
     }
     if let Some(cause) = only {
         transact.publishes.iter_mut().flat_map(|publish| &mut publish.messages).for_each(|message| {
@@ -103,16 +102,15 @@ async fn carry_out(
     let units = match route(broker, transact.publishes).await {
         Ok(units) => units,
         Err(refusal) => {
-            undo(&acks);
-            return Err(refusal);
+            drop(coming);
+            return tried.refuse(refusal).await;
         }
     };
     let room = match admit(broker, step_id, &topics, &counts, &units).await {
         Ok(room) => room,
         Err(refusal) => {
             drop(coming);
-            undo(&acks);
-            return done_before(broker, step_id, &digest, &acks, refusal).await;
+            return tried.refuse(refusal).await;
         }
     };
     let told = broker.spans.is_on().then(|| Told::new(broker, &acks, &units, &topics, &counts));
@@ -179,25 +177,6 @@ async fn admit(
     Ok(room)
 }
 
-/// A step for which there is no room: if it was done before, that is the answer.
-async fn done_before(
-    broker: &Broker,
-    step_id: StepId,
-    digest: &Digest,
-    acks: &[StepAck],
-    refusal: Refusal,
-) -> Result<Done, Refusal> {
-    let lanes: Vec<NamedLane> = acks.iter().map(held).collect();
-    match broker.steps.stand(step_id, &lanes).await {
-        Ok(Standing::Done(DoneStep { digest: known, placed })) => match known == digest {
-            true => Ok(Done { repeated: true, placed }),
-            false => Err(StepError::Mismatch.into()),
-        },
-        Ok(Standing::Never | Standing::Open) => Err(refusal),
-        Err(error) => Err(StepError::OutcomeUnknown { reason: error.to_string() }.into()),
-    }
-}
-
 fn held(ack: &StepAck) -> NamedLane {
     NamedLane { group_id: ack.fence.group_id, partition_id: ack.fence.partition_id, epoch: ack.fence.epoch }
 }
@@ -235,37 +214,97 @@ fn caused(message: &mut NewMessage, cause: &Cause) {
     }
 }
 
-/// A step that a group has refused: if it was done before, that is the answer.
-async fn look_up(
-    broker: &Broker,
+/// A step that cannot be carried out here: what it acknowledges was reserved, and is free again when it is answered.
+struct Tried<'a> {
+    broker: &'a Broker,
     step_id: StepId,
-    digest: &Digest,
-    acks: &[StepAck],
-    refused: &[(Unreserved, i64)],
-    first: &Unreserved,
-) -> Result<Done, Refusal> {
-    let not_held = refused.iter().filter_map(|(unreserved, epoch)| {
-        let partition_id = unreserved.partition_id?;
-        Some(NamedLane { group_id: unreserved.group_id, partition_id, epoch: Epoch(*epoch) })
-    });
-    let lanes: Vec<NamedLane> = not_held.chain(acks.iter().map(held)).collect();
-    let unknown = |reason: String| Refusal::from(StepError::OutcomeUnknown { reason });
-    match broker.steps.stand(step_id, &lanes).await {
-        Ok(Standing::Done(DoneStep { digest: known, placed })) => match known == digest {
-            true => Ok(Done { repeated: true, placed }),
-            false => Err(StepError::Mismatch.into()),
-        },
-        Ok(Standing::Never) => Err(first.why.clone().into()),
-        Ok(Standing::Open) if refused.iter().any(|(unreserved, _)| unreserved.partition_id.is_none()) => {
-            Err(first.why.clone().into()) // there is no such lane, so nobody can be at work on it
+    digest: &'a Digest,
+    acks: &'a [StepAck],
+}
+
+/// How such a step stands.
+enum Before {
+    Done(Done),
+    /// It is not done, and no try can do it any more.
+    Never,
+    /// It is not done; a try elsewhere may do it yet.
+    Open,
+    /// It is not done; a copy of it is with this broker, and may be.
+    UnderWay,
+}
+
+impl Tried<'_> {
+    /// Looks whether it was done before; then its groups learn it.
+    async fn before(&self, others: impl Iterator<Item = NamedLane>) -> Result<Before, Refusal> {
+        let lanes: Vec<NamedLane> = others.chain(self.acks.iter().map(held)).collect();
+        let is_under_way = self.broker.steps.is_under_way(self.step_id); // first: what ends meanwhile is in the tables
+        let stands = self.broker.steps.stand(self.step_id, &lanes).await;
+        if let Ok(Standing::Done(DoneStep { digest, placed })) = &stands
+            && digest == self.digest
+        {
+            for StepAck { group, fence, ranges, .. } in self.acks {
+                group.step_done(*fence, self.step_id, ranges.clone());
+            }
+            return Ok(Before::Done(Done { repeated: true, placed: placed.clone() }));
         }
-        // The lane is this session's, and what it says of the lane is wrong: no other try can be under way.
-        Ok(Standing::Open) if !matches!(first.why, StepRefused::NotHeld { .. }) => {
-            Err(first.why.clone().into())
+        self.undo();
+        match stands {
+            Ok(Standing::Done(_)) => Err(StepError::Mismatch.into()),
+            Ok(Standing::Never) => Ok(Before::Never),
+            Ok(Standing::Open) if is_under_way => Ok(Before::UnderWay),
+            Ok(Standing::Open) => Ok(Before::Open),
+            Err(error) => Err(unknown(error.to_string())),
         }
-        Ok(Standing::Open) => Err(unknown(format!("{}, but nobody else does yet", first.why))),
-        Err(error) => Err(unknown(error.to_string())),
     }
+
+    fn undo(&self) {
+        self.acks.iter().for_each(|ack| ack.group.step_undone(ack.fence, self.step_id));
+    }
+
+    /// It breaks a rule, or there is no room for it. If it was done before, that is the answer: the rule may be newer.
+    async fn refuse(&self, refusal: Refusal) -> Result<Done, Refusal> {
+        match refusal.code.class() {
+            Class::Refused => {}
+            Class::Retry if refusal.code == ErrorCode::TopicFull => {}
+            Class::Retry | Class::Unknown | Class::Fatal => {
+                self.undo();
+                return Err(refusal); // it is asked for again
+            }
+        }
+        match self.before(std::iter::empty()).await? {
+            Before::Done(done) => Ok(done),
+            Before::Never | Before::Open => Err(refusal),
+            Before::UnderWay => Err(unknown(format!("{}, but a try is under way", refusal.detail))),
+        }
+    }
+
+    /// A group has refused it: if it was done before, that is the answer.
+    async fn look_up(&self, refused: &[(Unreserved, i64)], first: &Unreserved) -> Result<Done, Refusal> {
+        let not_held = refused.iter().filter_map(|(unreserved, epoch)| {
+            let partition_id = unreserved.partition_id?;
+            Some(NamedLane { group_id: unreserved.group_id, partition_id, epoch: Epoch(*epoch) })
+        });
+        match self.before(not_held).await? {
+            Before::Done(done) => Ok(done),
+            Before::Never => Err(first.why.clone().into()),
+            // There is no such lane, so nobody can be at work on it.
+            Before::Open | Before::UnderWay
+                if refused.iter().any(|(unreserved, _)| unreserved.partition_id.is_none()) =>
+            {
+                Err(first.why.clone().into())
+            }
+            // The lane is this session's, and what it says of the lane is wrong: nobody else can be at work on it.
+            Before::Open if !matches!(first.why, StepRefused::NotHeld { .. }) => {
+                Err(first.why.clone().into())
+            }
+            Before::Open => Err(unknown(format!("{}, but nobody else does yet", first.why))),
+            Before::UnderWay => Err(unknown(format!("{}, but a try is under way", first.why))),
+        }
+    }
+}
+
+fn unknown(reason: String) -> Refusal {
+    StepError::OutcomeUnknown { reason }.into()
 }
 
 /// Checks and routes the messages of a step; indexes count through all its publishes.

@@ -18,7 +18,7 @@ use crate::ids::{DeadLetterId, Offset, PartitionId, SegmentId, TraceId};
 
 query!(TRACE_GROUPS = "trace_groups"[INT8_ARRAY, INT8_ARRAY]);
 query!(TRACE_LINKS_FIND = "trace_links_find"[UUID, INT8]);
-query!(TRACE_BLOCKS_FIND = "trace_blocks_find"[INT8, INT8]);
+query!(TRACE_BLOCKS_FIND = "trace_blocks_find"[INT8, INT8, TIMESTAMPTZ, INT8, INT8]);
 template!(SEGMENT_FIND_TRACE = "segment_find_trace"[INT8, INT8, UUID, INT8]);
 template!(SEGMENT_FIND_HOPS = "segment_find_hops"[INT8, INT8, UUID, INT8]);
 
@@ -36,6 +36,8 @@ pub struct Block {
     pub partition_id: PartitionId,
     pub first_offset: Offset,
     pub end_offset: Offset,
+    /// When it was written.
+    pub published_at: Timestamp,
 }
 
 /// An attempt at a message that has failed.
@@ -87,7 +89,9 @@ impl Store {
         let opened = try_join_all((0..connections).map(|_| self.connection())).await?;
         let look = async |connection: &Connection| {
             let none: &Vec<i64> = &Vec::new();
-            connection.query(&TRACE_BLOCKS_FIND, &[&nobody.prefix(), &1_i64], Effect::None).await?;
+            let first: super::connection::Params<'_> =
+                &[&nobody.prefix(), &1_i64, &None::<Timestamp>, &None::<i64>, &None::<i64>];
+            connection.query(&TRACE_BLOCKS_FIND, first, Effect::None).await?;
             connection.query(&TRACE_GROUPS, &[none, none], Effect::None).await?;
             connection.query(&SEGMENTS_LIST, &[&0_i64], Effect::None).await?;
             connection.query(&PARTITIONS_NAME, &[&0_i64], Effect::None).await?;
@@ -117,11 +121,21 @@ impl Store {
         Ok(links)
     }
 
-    /// The blocks that may hold messages of a trace, in the order they were written.
-    pub async fn trace_blocks_find(&self, trace_id: TraceId, limit: usize) -> Result<Vec<Block>, Error> {
+    /// The blocks that may hold messages of a trace, in the order they were written, behind the last one of the page before.
+    pub async fn trace_blocks_find(
+        &self,
+        trace_id: TraceId,
+        last: Option<Block>,
+        limit: usize,
+    ) -> Result<Vec<Block>, Error> {
         let connection = self.connection().await?;
         let limit = limit as i64;
-        let rows = connection.query(&TRACE_BLOCKS_FIND, &[&trace_id.prefix(), &limit], Effect::None).await?;
+        let at = last.map(|last| last.published_at);
+        let (partition_id, offset) =
+            (last.map(|last| last.partition_id.0), last.map(|last| last.first_offset.0));
+        let params: super::connection::Params<'_> =
+            &[&trace_id.prefix(), &limit, &at, &partition_id, &offset];
+        let rows = connection.query(&TRACE_BLOCKS_FIND, params, Effect::None).await?;
         let block = |row: &tokio_postgres::Row| {
             let first_offset = Offset(row.get("first_offset"));
             let messages = i64::from(row.get::<_, i32>("messages"));
@@ -129,6 +143,7 @@ impl Store {
                 partition_id: PartitionId(row.get("partition_id")),
                 first_offset,
                 end_offset: first_offset.plus(messages),
+                published_at: row.get("published_at"),
             }
         };
         Ok(rows.iter().map(block).collect())

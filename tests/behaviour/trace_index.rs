@@ -36,7 +36,7 @@ async fn a_closed_cut_is_written_anew_once_most_of_it_has_lost_its_messages() {
     let mut upkeep = database.store().dedicated(Role::Upkeep).await.unwrap();
     upkeep.trace_cuts_shrink_after(60.0).await.unwrap();
     assert_eq!(database.number(blocks).await, 1);
-    assert_eq!(broker.reader.trace(trace, Payloads::Read).await.unwrap().len(), 1);
+    assert_eq!(broker.reader.trace(trace, Payloads::Read).await.unwrap().hops.len(), 1);
     // It is in its place again: flushes and look-ups go on, and the next look finds nothing to do.
     let receipt = broker.appender.append(unit(lasting.partitions[0], ["next".into()])).await.unwrap();
     assert_eq!(receipt.first_offset, Some(laneway::ids::Offset(1)));

@@ -62,6 +62,17 @@ async fn the_whole_input_is_one_message_with_all_that_it_was_given() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_traceparent_names_the_trace_and_is_sent_along() {
+    let bus = Bus::new(1).await;
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    document(&bus.run_with(&["publish", "orders", "--trace", parent, "--json"], b"x\n").await);
+    let args = ["tail", "orders", "--from", "earliest", "--count", "1", "--format", "json"];
+    let message = document(&bus.run(&args).await);
+    assert_eq!(message["trace_id"], json!("0af76519-16cd-43dd-8448-eb211c80319c"));
+    assert_eq!(message["headers"], json!({ "traceparent": parent }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_same_command_with_a_transaction_id_stores_nothing_twice() {
     let bus = Bus::new(8).await;
     let args = ["publish", "orders", "--transaction-id", "import-7", "--json"];
@@ -109,6 +120,8 @@ async fn what_is_asked_wrongly_is_refused_before_anything_is_published() {
     wrong_usage(&publish(&["--header", "a=1", "--header", "a=2"]).await, "header a is given twice");
     wrong_usage(&publish(&["--header", "a"]).await, "a header is NAME=VALUE");
     wrong_usage(&publish(&["--trace", "17"]).await, "it is a UUID or 32 hexadecimal digits");
+    let zero = "00-00000000000000000000000000000000-b7ad6b7169203331-01";
+    wrong_usage(&publish(&["--trace", zero]).await, "or a traceparent");
     wrong_usage(&publish(&["--partition", "-1"]).await, "--partition");
     wrong_usage(&publish(&["--nonsense"]).await, "--nonsense");
     let missing = sentence(&publish(&["no-such-file"]).await, 1);

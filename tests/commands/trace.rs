@@ -93,6 +93,28 @@ async fn it_follows_what_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn it_goes_on_following_when_its_broker_comes_back() {
+    let mut bus = Bus::new(1).await;
+    publish(&bus, "customer-17", None).await;
+    let mut running = Running::start(&bus, &["trace", TRACE, "--follow", "--json"]);
+    let first: Value = serde_json::from_str(&running.line().await.unwrap()).unwrap();
+    assert_eq!(first["hops"].as_array().unwrap().len(), 1);
+    bus.server.kill().await;
+    crate::harness::wait::until("it to notice", async || running.said().contains("does not answer")).await;
+    bus.start_again().await;
+    publish(&bus, "customer-17", Some(0)).await;
+    let second: Value = serde_json::from_str(&running.line().await.unwrap()).unwrap();
+    assert_eq!(second["hops"].as_array().unwrap().len(), 2);
+    running.signal(Signal::SIGINT);
+    running.rest().await;
+    assert_eq!(running.ended().await, 0);
+    // At an address where nobody ever answered it says so at once.
+    bus.server.kill().await;
+    let said = bus.run(&["trace", TRACE, "--follow"]).await;
+    assert!(sentence(&said, 1).contains("no broker answers"), "{}", said.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_trace_is_said() {
     let bus = Bus::new(1).await;
     let said = bus.run(&["trace", TRACE]).await;

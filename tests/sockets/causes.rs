@@ -229,3 +229,37 @@ async fn a_step_that_acknowledges_one_message_is_caused_by_it() {
         bus.stop().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_cause_refuses_the_whole_step_and_says_which_message() {
+    for subprotocol in BOTH {
+        let bus = Bus::with_topic("orders", 1).await;
+        make_topic(&bus.server.address, "charges", 1).await;
+        bus.publish("orders", 0, 0..2).await;
+        let mut socket = bus.connect(subprotocol).await;
+        socket.subscribe("billing", "orders").await;
+        let batch = socket.batch().await;
+        let step = |messages: Vec<NewMessage>| Transact {
+            id: 0,
+            step_id: Uuid::now_v7(),
+            acks: vec![ack(&batch, None, &[0])],
+            publishes: [vec![caused(None)], messages]
+                .map(|messages| StepPublish { topic: "charges".into(), messages })
+                .into(),
+        };
+        let stranger = NewMessage { trace_id: Some(Uuid::now_v7()), ..caused(cause("orders", 0, 1)) };
+        for (message, code, field) in [
+            (caused(cause("orders", 0, 2)), ErrorCode::InvalidCause, "publishes[1].messages[1].cause"),
+            (caused(cause("nowhere", 0, 0)), ErrorCode::InvalidCause, "publishes[1].messages[1].cause"),
+            (stranger, ErrorCode::InvalidCause, "publishes[1].messages[1].cause"),
+            (with_parent("00-0af7"), ErrorCode::InvalidMessage, "publishes[1].messages[1].headers"),
+        ] {
+            let refused = socket.transact(step(vec![caused(None), message])).await.unwrap_err();
+            assert_eq!((refused.code, refused.field.as_deref()), (code, Some(field)), "{refused:?}");
+        }
+        assert_eq!(bus.database.number(STORED).await, 0);
+        socket.transact(step(vec![caused(cause("orders", 0, 1))])).await.unwrap();
+        assert_eq!(bus.database.number(STORED).await, 2);
+        bus.stop().await;
+    }
+}

@@ -69,6 +69,31 @@ async fn messages_are_found_by_key_transaction_id_and_time_recent_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_copy_of_a_transaction_id_is_found_also_those_that_the_window_has_forgotten() {
+    let bus = Bus::with_topic("orders", 4).await;
+    let mut producer = bus.connect(Subprotocol::MessagePack).await;
+    let named = |payload: &str, partition| NewMessage {
+        transaction_id: Some("payment".into()),
+        partition,
+        ..text(payload)
+    };
+    producer.publish("orders", vec![named("first", None)]).await;
+    bus.database.raw().await.execute("DELETE FROM laneway.transaction_seen", &[]).await.unwrap();
+    producer.publish("orders", vec![named("second", None)]).await;
+    let home = search(&bus, "transaction_id=payment&limit=1").await.messages[0].partition;
+    // A producer that chooses partitions itself may use an id in each.
+    for payload in ["third", "fourth"] {
+        let other = (home + if payload == "third" { 1 } else { 2 }) % 4;
+        producer.publish("orders", vec![named(payload, Some(other))]).await;
+    }
+    for limit in [1, 2, 3, 100] {
+        let found = all(&bus, &format!("transaction_id=payment&limit={limit}")).await;
+        assert_eq!(found, ["fourth", "third", "second", "first"], "limit {limit}");
+    }
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_search_that_makes_no_sense_is_refused() {
     let bus = Bus::with_topic("orders", 2).await;
     for (query, status, code, field) in [

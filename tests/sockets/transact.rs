@@ -11,7 +11,8 @@ use laneway_client::wire::{
 use uuid::Uuid;
 
 use crate::Bus;
-use crate::harness::socket::{BOTH, Socket, ack, make_topic, offsets, payloads, text};
+use crate::encryption::admin;
+use crate::harness::socket::{BOTH, Socket, ack, make_topic, nack, offsets, payloads, text};
 use crate::harness::{Server, wait};
 
 /// A step that acknowledges single messages of a batch and publishes some texts.
@@ -357,6 +358,143 @@ async fn a_step_that_is_written_together_with_one_whose_lane_is_lost_is_done_all
     assert_eq!(answers.into_values().collect::<Vec<_>>(), [None, Some(ErrorCode::LeaseLost), None]);
     assert_eq!(bus.database.number(STORED).await, 2);
     bus.stop().await;
+}
+
+/// Flushes of steps that wait for a partition.
+const WAITING: &str = "SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%partitions_lock_waiting%'";
+
+/// Sends a step that waits for its partition until the connection says `COMMIT`.
+async fn hold_up(bus: &Bus, consumer: &mut Socket, id: u64, transact: Transact) -> tokio_postgres::Client {
+    let client = bus.database.raw().await;
+    client.batch_execute("BEGIN; SELECT FROM laneway.partition FOR UPDATE").await.unwrap();
+    consumer.send(ClientFrame::Transact(Transact { id, ..transact })).await;
+    wait::until("the step to be under way", async || bus.database.number(WAITING).await > 0).await;
+    client
+}
+
+async fn done(consumer: &mut Socket, id: u64) -> Transacted {
+    let done = consumer.wait_for(|frame| match frame {
+        BrokerFrame::Transacted(done) if done.id == id => Some(done.clone()),
+        BrokerFrame::Error(error) if error.id == Some(id) => panic!("{error:?}"),
+        _ => None,
+    });
+    done.await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_under_way_keeps_its_messages_whatever_else_comes_under_its_id() {
+    let bus = Bus::with_topic("orders", 2).await;
+    two_topics(&bus).await;
+    for partition in 0..2 {
+        bus.publish("orders", partition, 0..3).await;
+    }
+    let mut consumer = bus.connect(Subprotocol::Json).await;
+    consumer.subscribe("billing", "orders").await;
+    let mut batches = consumer.batches(6).await;
+    batches.sort_by_key(|batch| batch.partition);
+    consumer.transact(step(&batches[0], &[2], "payments", &["makes its table"])).await.unwrap();
+    let first = step(&batches[0], &[0], "payments", &["first"]);
+    let client = hold_up(&bus, &mut consumer, 1_000, first.clone()).await;
+    let other = |acks: Vec<Ack>, topic: &str, payload: &str| Transact {
+        acks,
+        ..step(&batches[0], &[0], topic, &[payload])
+    };
+    let [same, beside, both] = [
+        first.acks.clone(),
+        vec![ack(&batches[0], None, &[1])],
+        vec![first.acks[0].clone(), ack(&batches[1], None, &[0])],
+    ];
+    let others = [
+        (other(same.clone(), "payments", "second"), ErrorCode::StepMismatch),
+        (other(beside, "payments", "third"), ErrorCode::OutcomeUnknown),
+        (other(same, "nowhere", "fourth"), ErrorCode::OutcomeUnknown),
+        (other(both, "payments", "fifth"), ErrorCode::StepMismatch),
+    ]
+    .map(|(transact, code)| (Transact { step_id: first.step_id, ..transact }, code));
+    // And a step of another id that wants the same message: none of them has given it away.
+    let thief = (step(&batches[0], &[0], "payments", &["thief"]), ErrorCode::AlreadyDone);
+    let mut expected = std::collections::BTreeMap::new();
+    for (id, (transact, code)) in (2_000..).zip(others.into_iter().chain([thief])) {
+        consumer.send(ClientFrame::Transact(Transact { id, ..transact })).await;
+        expected.insert(id, code);
+    }
+    let mut refused = std::collections::BTreeMap::new();
+    while refused.len() < expected.len() {
+        let answer = consumer.wait_for(|frame| match frame {
+            BrokerFrame::Transacted(done) => panic!("done before the first one is: {done:?}"),
+            BrokerFrame::Error(error) => error.id.map(|id| (id, error.code)),
+            _ => None,
+        });
+        refused.extend([answer.await]);
+    }
+    assert_eq!(refused, expected);
+    client.batch_execute("COMMIT").await.unwrap();
+    assert!(!done(&mut consumer, 1_000).await.repeated);
+    assert_eq!(bus.database.number(STORED).await, 2);
+    // And none of them keeps what it has named.
+    for (batch, offset) in [(&batches[0], 1), (&batches[1], 0)] {
+        consumer.transact(step(batch, &[offset], "payments", &["next"])).await.unwrap();
+    }
+    assert_eq!(bus.database.number(STORED).await, 4);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_under_way_is_not_said_to_be_lost_when_its_round_has_ended() {
+    let bus = Bus::with_topic("orders", 1).await;
+    two_topics(&bus).await;
+    bus.publish("orders", 0, 0..3).await;
+    let mut consumer = bus.connect(Subprotocol::MessagePack).await;
+    consumer.subscribe("billing", "orders").await;
+    let batch = consumer.batch().await;
+    consumer.transact(step(&batch, &[0], "payments", &["makes its table"])).await.unwrap();
+    let first = step(&batch, &[2], "payments", &["first"]);
+    let client = hold_up(&bus, &mut consumer, 1_000, first.clone()).await;
+    consumer.send(ClientFrame::Nack(nack(&batch, 1, "not now"))).await;
+    let again = consumer.transact(first.clone()).await.unwrap_err();
+    assert_eq!(again.code, ErrorCode::OutcomeUnknown, "{again:?}");
+    client.batch_execute("COMMIT").await.unwrap();
+    let placed_first = placed(&done(&mut consumer, 1_000).await);
+    let again = consumer.transact(first).await.unwrap();
+    assert_eq!((again.repeated, placed(&again)), (true, placed_first));
+    assert_eq!(bus.database.number(STORED).await, 2);
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_was_done_is_known_also_when_its_topic_is_gone() {
+    for subprotocol in BOTH {
+        let bus = Bus::with_topic("orders", 1).await;
+        two_topics(&bus).await;
+        bus.publish("orders", 0, 0..2).await;
+        let mut consumer = bus.connect(subprotocol).await;
+        consumer.subscribe("billing", "orders").await;
+        let first = step(&consumer.batch().await, &[0], "payments", &["a"]);
+        let first_placed = placed(&consumer.transact(first.clone()).await.unwrap());
+        // Moved back, the lane knows nothing of it any more.
+        let seek =
+            laneway_client::group_api::Seek { to: laneway_client::wire::Start::Earliest, partitions: None };
+        admin(&bus.server).seek_group("orders", "billing", &seek).await.unwrap();
+        let batch = consumer.batch().await;
+        assert_eq!(offsets(&batch)[0], 0);
+        let gone = reqwest::Client::new().delete(bus.server.url("/v1/topics/payments")).send().await.unwrap();
+        assert!(gone.status().is_success(), "{gone:?}");
+        let mut again = Transact { acks: vec![ack(&batch, None, &[0])], ..first };
+        let known = consumer.transact(again.clone()).await.unwrap();
+        assert_eq!((known.repeated, placed(&known)), (true, first_placed));
+        // What it has acknowledged is done here, too.
+        let twice = consumer.transact(step(&batch, &[0], "orders", &["twice"])).await.unwrap_err();
+        assert_eq!(twice.code, ErrorCode::AlreadyDone);
+        again.publishes[0].messages[0].payload = "other".into();
+        let other = consumer.transact(again).await.unwrap_err();
+        assert_eq!((other.code, other.field.as_deref()), (ErrorCode::StepMismatch, Some("step_id")));
+        // One that was never done is refused as before.
+        let new = consumer.transact(step(&batch, &[1], "payments", &["b"])).await.unwrap_err();
+        assert_eq!((new.code, new.field.as_deref()), (ErrorCode::UnknownTopic, Some("publishes[0].topic")));
+        consumer.transact(step(&batch, &[1], "orders", &["c"])).await.unwrap();
+        bus.stop().await;
+    }
 }
 
 /// Does everything of some lanes, each message with a step of its own. Returns where the results stand.

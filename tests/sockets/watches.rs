@@ -228,6 +228,90 @@ async fn a_sample_lets_some_traces_of_a_topic_through_and_always_the_same() {
     bus.stop().await;
 }
 
+fn to_partition(trace: Uuid, partition: u32) -> NewMessage {
+    NewMessage { partition: Some(partition), ..in_trace(trace, None) }
+}
+
+fn all_of(topic: &str) -> Watch {
+    Watch { id: 0, trace_id: None, topic: Some(topic.into()), sample: None }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_of_a_topic_follows_partitions_that_are_added_and_the_topic_when_it_is_made_again() {
+    let bus = Bus::with_topic("orders", 1).await;
+    let mut watcher = bus.connect(Subprotocol::Json).await;
+    let mut producer = bus.connect(Subprotocol::MessagePack).await;
+    producer.publish("orders", vec![to_partition(Uuid::now_v7(), 0)]).await; // before the watch
+    watch(&mut watcher, all_of("orders")).await;
+    let (http, url) = (reqwest::Client::new(), bus.server.url("/v1/topics/orders"));
+    let grown = http.patch(&url).json(&serde_json::json!({"partitions": 3})).send().await.unwrap();
+    assert!(grown.status().is_success(), "{grown:?}");
+    for partition in [2, 0] {
+        let trace = Uuid::now_v7();
+        producer.publish("orders", vec![to_partition(trace, partition)]).await;
+        assert_eq!(changed(&mut watcher).await.trace_id, trace, "in partition {partition}");
+    }
+    let deleted = http.delete(&url).send().await.unwrap();
+    assert!(deleted.status().is_success(), "{deleted:?}");
+    make_topic(&bus.server.address, "orders", 1).await;
+    let trace = Uuid::now_v7();
+    producer.publish("orders", vec![to_partition(trace, 0)]).await;
+    let again = async {
+        while changed(&mut watcher).await.trace_id != trace {} // the others stand otherwise, now that their topic is gone
+    };
+    again.await;
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_that_cannot_be_read_takes_no_trace_of_the_others_from_a_watch() {
+    let bus = Bus::with_topic("orders", 2).await;
+    let mut watcher = bus.connect(Subprotocol::MessagePack).await;
+    let mut producer = bus.connect(Subprotocol::MessagePack).await;
+    producer.publish("orders", vec![to_partition(Uuid::now_v7(), 0), to_partition(Uuid::now_v7(), 1)]).await;
+    watch(&mut watcher, all_of("orders")).await;
+    let raw = bus.database.raw().await;
+    let second = "(SELECT partition_id FROM laneway.partition WHERE number = 1)";
+    let tables = raw
+        .query(&format!("SELECT segment_id FROM laneway.segment WHERE partition_id = {second}"), &[])
+        .await
+        .unwrap();
+    let tables: Vec<String> =
+        tables.iter().map(|row| format!("laneway.message_s{}", row.get::<_, i64>(0))).collect();
+    let lock = format!("BEGIN; LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", tables.join(", "));
+    raw.batch_execute(&lock).await.unwrap();
+    // As if another broker had written to it.
+    let head = format!(
+        "INSERT INTO laneway.head (partition_id, published_at, next_offset, bytes_total)
+         SELECT {second}, clock_timestamp(), 2, 0"
+    );
+    bus.database.raw().await.batch_execute(&head).await.unwrap();
+    let trace = Uuid::now_v7();
+    producer.publish("orders", vec![to_partition(trace, 0)]).await;
+    assert_eq!(changed(&mut watcher).await.trace_id, trace);
+    raw.batch_execute("ROLLBACK").await.unwrap();
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_messages_take_a_watch_more_looks_and_none_of_their_traces() {
+    let bus = Bus::with_topic("orders", 1).await;
+    let mut watcher = bus.connect(Subprotocol::MessagePack).await;
+    let mut producer = bus.connect(Subprotocol::MessagePack).await;
+    watch(&mut watcher, all_of("orders")).await;
+    let traces: BTreeSet<Uuid> = (0..14).map(|_| Uuid::now_v7()).collect();
+    let large = |trace: &Uuid| NewMessage { payload: vec![b'x'; 1 << 20].into(), ..in_trace(*trace, None) };
+    producer.publish("orders", traces.iter().map(large).collect()).await;
+    let mut told = BTreeSet::new();
+    while told.len() < traces.len() {
+        let seen = changed(&mut watcher).await;
+        assert_eq!(seen.left_out, 0);
+        told.insert(seen.trace_id);
+    }
+    assert_eq!(told, traces);
+    bus.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_watched_is_refused() {
     let bus = Bus::with_topic("orders", 1).await;

@@ -29,7 +29,7 @@ async fn publish(broker: &Broker, partition_id: PartitionId, messages: &[(TraceI
 }
 
 async fn found(broker: &Broker, trace_id: TraceId) -> Vec<String> {
-    let hops = broker.reader.trace(trace_id, Payloads::Read).await.unwrap();
+    let hops = broker.reader.trace(trace_id, Payloads::Read).await.unwrap().hops;
     assert!(hops.iter().all(|hop| hop.message.trace_id == trace_id));
     hops.iter().flat_map(|hop| texts(std::slice::from_ref(&hop.message))).collect()
 }
@@ -55,7 +55,7 @@ async fn a_trace_is_found_in_every_topic_and_partition_in_the_order_of_publishin
             (0..30).map(|place| (if place % 10 == 9 { trace_id } else { other }, "e")).collect();
         publish(&broker, invoices.partitions[0], &long).await;
         assert_eq!(found(&broker, trace_id).await, ["a", "b", "c", "d", "e", "e", "e"]);
-        assert_eq!(broker.reader.trace(other, Payloads::Read).await.unwrap().len(), 4 + 27);
+        assert_eq!(broker.reader.trace(other, Payloads::Read).await.unwrap().hops.len(), 4 + 27);
     }
     assert_eq!(found(&broker, random()).await, [""; 0]);
 }
@@ -71,7 +71,7 @@ async fn hops_say_where_they_are_and_what_caused_them() {
     let effect = Draft { trace_id: Some(trace_id), cause, ..draft("effect") }.check(100).unwrap();
     let unit = Unit { messages: vec![effect], ..unit(topic.partitions[0], []) };
     broker.appender.append(unit).await.unwrap();
-    let hops = broker.reader.trace(trace_id, Payloads::Read).await.unwrap();
+    let hops = broker.reader.trace(trace_id, Payloads::Read).await.unwrap().hops;
     let place = |hop: &Hop| (hop.partition_id, hop.message.offset, hop.message.cause);
     assert_eq!(
         hops.iter().map(place).collect::<Vec<_>>(),
@@ -95,6 +95,26 @@ async fn traces_that_share_their_first_half_are_told_apart() {
     assert_eq!(found(&broker, negative).await, ["negative"]);
 }
 
+/// Blocks of messages that retention has dropped, more than are asked for at once, all with the first half of one trace id.
+const MANY_BLOCKS: &str = "
+    INSERT INTO laneway.trace_block (partition_id, first_offset, messages, published_at, traces)
+        SELECT b.partition_id, b.first_offset, b.messages, b.published_at, b.traces
+        FROM laneway.trace_block b, generate_series(1, 10000);
+    UPDATE laneway.partition SET start_offset = 1";
+
+#[tokio::test]
+async fn a_trace_is_found_behind_more_blocks_than_are_asked_for_at_once() {
+    let database = TestDatabase::new().await;
+    let broker = database.broker();
+    let topic = topic(&broker, "orders", 1).await;
+    let [one, other] = [1, 2].map(|rest| TraceId(Uuid::from_u64_pair(7, rest)));
+    publish(&broker, topic.partitions[0], &[(one, "one")]).await;
+    database.raw().await.batch_execute(MANY_BLOCKS).await.unwrap();
+    publish(&broker, topic.partitions[0], &[(other, "other")]).await;
+    let found = broker.reader.trace(other, Payloads::Read).await.unwrap();
+    assert_eq!((found.hops.len(), found.truncated), (1, false));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_trace_of_a_busy_topic_is_found_whole_by_any_broker() {
     let database = TestDatabase::new().await;
@@ -115,7 +135,7 @@ async fn every_trace_of_a_busy_topic_is_found_whole_by_any_broker() {
         answer.await.unwrap().unwrap();
     }
     for (number, trace_id) in traces.iter().enumerate() {
-        let hops = brokers[number % 2].reader.trace(*trace_id, Payloads::Read).await.unwrap();
+        let hops = brokers[number % 2].reader.trace(*trace_id, Payloads::Read).await.unwrap().hops;
         assert_eq!(hops.len(), 12);
         assert!(hops.is_sorted_by_key(|hop| hop.message.published_at));
         let rounds: BTreeSet<Vec<u8>> = hops.iter().map(|hop| hop.message.payload.to_vec()).collect();
@@ -138,11 +158,11 @@ async fn a_trace_that_retention_has_cut_in_two_shows_what_is_left() {
     let long: Vec<_> = (40..60).map(|_| (trace_id, "long")).collect();
     publish(&broker, partition_id, &long).await;
     publish(&broker, partition_id, &[(random(), "noise")]).await;
-    assert_eq!(broker.reader.trace(trace_id, Payloads::Read).await.unwrap().len(), 60);
+    assert_eq!(broker.reader.trace(trace_id, Payloads::Read).await.unwrap().hops.len(), 60);
     seal(&broker.store).await;
     broker.store.retention_pass().await.unwrap();
     // The reader remembers tables that are gone.
-    let hops = broker.reader.trace(trace_id, Payloads::Read).await.unwrap();
+    let hops = broker.reader.trace(trace_id, Payloads::Read).await.unwrap().hops;
     let offsets: Vec<i64> = hops.iter().map(|hop| hop.message.offset.0).collect();
     assert_eq!(offsets, (48..60).collect::<Vec<_>>());
 }

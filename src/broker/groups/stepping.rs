@@ -45,14 +45,18 @@ pub enum Refused {
     Ack(#[from] AckError),
     #[error("another step that acknowledges offset {offset} is under way")]
     UnderWay { offset: Offset },
+    #[error("a step of this id is under way, and acknowledges something else of partition {partition}")]
+    OtherTry { partition: u32 },
 }
 
-/// What a step under way acknowledges of a lane.
+/// What a step under way acknowledges of a lane. Invariant: a step has one of them on a lane, whatever its copies.
 #[derive(Debug)]
 pub(super) struct Reservation {
     step_id: StepId,
     ranges: Vec<(Offset, Offset)>,
     times: Arc<[LaneTime]>,
+    /// Copies of the step that are under way: the last one that is not done gives it back.
+    copies: u32,
 }
 
 impl Held {
@@ -68,11 +72,27 @@ impl Held {
         Some(reservation)
     }
 
-    /// A step was not done, or is asked for again.
+    /// A copy of a step was not done. Another one may still be.
     fn unreserve(&mut self, step_id: StepId) {
-        if let Some(reservation) = self.take_reservation(step_id) {
+        if let Some(reservation) = self.reserved.iter_mut().find(|reservation| reservation.step_id == step_id)
+            && reservation.copies > 1
+        {
+            reservation.copies -= 1;
+        } else if let Some(reservation) = self.take_reservation(step_id) {
             self.lane.times.give_back(&reservation.times);
         }
+    }
+
+    /// Reserves ranges for one copy more of a step; `None`: another copy has reserved others.
+    fn reserve(&mut self, step_id: StepId, ranges: &[(Offset, Offset)]) -> Option<Arc<[LaneTime]>> {
+        if let Some(known) = self.reserved.iter_mut().find(|reservation| reservation.step_id == step_id) {
+            let is_same = known.ranges == ranges;
+            known.copies += u32::from(is_same);
+            return is_same.then(|| known.times.clone());
+        }
+        let times = self.lane.times.reserve(ranges, Instant::now());
+        self.reserved.push(Reservation { step_id, ranges: ranges.to_vec(), times: times.clone(), copies: 1 });
+        Some(times)
     }
 }
 
@@ -106,9 +126,9 @@ impl GroupTask {
         let Some(held) = self.lanes.get_mut(&partition_id) else {
             return Err(refused(Refused::NotHeld { partition: ack.partition, epoch: ack.epoch }));
         };
-        held.unreserve(step_id); // the same step, asked for again
-        let times = held.lane.times.reserve(&ranges, Instant::now());
-        held.reserved.push(Reservation { step_id, ranges: ranges.clone(), times: times.clone() });
+        let Some(times) = held.reserve(step_id, &ranges) else {
+            return Err(refused(Refused::OtherTry { partition: ack.partition }));
+        };
         let copies = held.lane.copies_in(&ranges);
         Ok(Reserved { fence: held.fence, ranges, times, copies })
     }

@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use super::{Freshness, ReadError, Reader};
 use crate::broker::keys::unopened;
 use crate::ids::{Offset, PartitionId, TraceId};
-use crate::limits::{TRACE_BYTES_MAX, TRACE_HOPS_MAX, TRACE_READS_AT_ONCE};
+use crate::limits::{TRACE_BLOCKS_MAX, TRACE_BYTES_MAX, TRACE_HOPS_MAX, TRACE_READS_AT_ONCE};
 use crate::store::Error;
 use crate::store::messages::Message;
 use crate::store::segments::{Catalogue, Segment};
@@ -23,19 +23,50 @@ pub struct Hop {
     pub size: u64,
 }
 
-/// Whether a trace has reached the bound of a look-up, so that later hops may be missing.
-pub fn is_cut(hops: &[Hop]) -> bool {
+/// The messages of a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundTrace {
+    /// In the order of publishing.
+    pub hops: Vec<Hop>,
+    /// Whether a bound was reached, so that later hops may be missing.
+    pub truncated: bool,
+}
+
+fn is_full(hops: &[Hop]) -> bool {
     hops.len() >= TRACE_HOPS_MAX || hops.iter().map(|hop| hop.message.bytes()).sum::<u64>() >= TRACE_BYTES_MAX
 }
 
 impl Reader {
-    /// Every stored message of a trace, in the order of publishing; the first ones if there are too many, see [`is_cut`].
-    pub async fn trace(&self, trace_id: TraceId, payloads: Payloads) -> Result<Vec<Hop>, ReadError> {
-        let blocks = self.store.trace_blocks_find(trace_id, TRACE_HOPS_MAX).await?;
+    /// Every stored message of a trace; the first ones if there are too many.
+    pub async fn trace(&self, trace_id: TraceId, payloads: Payloads) -> Result<FoundTrace, ReadError> {
+        let (mut hops, mut looked_at, mut last) = (Vec::new(), 0, None);
+        let mut truncated = false;
+        while !truncated {
+            let blocks = self.store.trace_blocks_find(trace_id, last, TRACE_HOPS_MAX).await?;
+            looked_at += blocks.len();
+            last = blocks.last().copied();
+            let has_more = blocks.len() >= TRACE_HOPS_MAX;
+            truncated = self.trace_blocks(trace_id, blocks, payloads, &mut hops).await?
+                || has_more && looked_at >= TRACE_BLOCKS_MAX;
+            if !has_more {
+                break;
+            }
+        }
+        hops.sort_by_key(|hop| (hop.message.published_at, hop.partition_id, hop.message.offset));
+        Ok(FoundTrace { hops, truncated })
+    }
+
+    /// Adds what some blocks hold of a trace. Returns whether there are as many as there may be.
+    async fn trace_blocks(
+        &self,
+        trace_id: TraceId,
+        blocks: Vec<Block>,
+        payloads: Payloads,
+        hops: &mut Vec<Hop>,
+    ) -> Result<bool, ReadError> {
         let reads = blocks.into_iter().map(|block| self.trace_block(trace_id, block, payloads));
         let mut reads = futures_util::stream::iter(reads).buffered(TRACE_READS_AT_ONCE);
-        let mut hops: Vec<Hop> = Vec::new();
-        while !is_cut(&hops)
+        while !is_full(hops)
             && let Some(read) = reads.next().await
         {
             match read {
@@ -44,8 +75,7 @@ impl Reader {
                 Err(error) => return Err(error),
             }
         }
-        hops.sort_by_key(|hop| (hop.message.published_at, hop.partition_id, hop.message.offset));
-        Ok(hops)
+        Ok(is_full(hops))
     }
 
     async fn trace_block(

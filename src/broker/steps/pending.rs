@@ -44,9 +44,10 @@ impl Pending {
 
     /// The same step once more, from a client that has come back: whoever waits gets the one answer.
     pub fn join(&mut self, other: Pending) {
+        other.undo_acks(); // the one that waits has reserved what it acknowledges
         match other.step.digest == self.step.digest {
             true => self.replies.extend(other.replies),
-            false => other.send(&Err(StepError::Mismatch)), // what it has reserved is of the step that waits
+            false => other.send(&Err(StepError::Mismatch)),
         }
     }
 

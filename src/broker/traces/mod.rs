@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use laneway_client::message::Encoding;
 use laneway_client::trace::{GroupHop, Hop, Trace};
 
-use super::reader::{self, ReadError, Reader, is_cut};
+use super::reader::{self, FoundTrace, ReadError, Reader};
 use crate::ids::{Offset, PartitionId, TraceId};
 use crate::limits::TRACE_LINKS_MAX;
 use crate::store::Store;
@@ -46,8 +46,7 @@ impl Traces {
 
     /// Everything that is known about a trace; `None`: no message of it is stored.
     pub async fn read(&self, trace_id: TraceId) -> Result<Option<Trace>, ReadError> {
-        let hops = self.reader.trace(trace_id, Payloads::Sized).await?;
-        let truncated = is_cut(&hops);
+        let FoundTrace { hops, truncated } = self.reader.trace(trace_id, Payloads::Sized).await?;
         let traced = self.traced(hops).await?;
         if traced.is_empty() {
             return Ok(None);

@@ -16,7 +16,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use laneway_client::capacity::OnFull;
 use laneway_client::client::Pending;
-use laneway_client::{Client, NewMessage, Options};
+use laneway_client::{Client, NewMessage, Options, traceparent};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -60,9 +60,9 @@ pub(super) struct Publish {
     /// This partition, whatever the key says
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     partition: Option<u32>,
-    /// The trace of all messages: a UUID or 32 hexadecimal digits
+    /// The trace of all messages: a UUID, 32 hexadecimal digits, or a W3C traceparent, which is sent along as a header
     #[arg(long, value_name = "ID", value_parser = trace)]
-    trace: Option<Uuid>,
+    trace: Option<GivenTrace>,
     /// Names the message, so that it is stored once however often it is published
     #[arg(long, value_name = "ID")]
     transaction_id: Option<String>,
@@ -98,7 +98,10 @@ enum End {
 
 impl Publish {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let headers = distinct(&self.header)?;
+        let mut headers = distinct(&self.header)?;
+        if let Some(parent) = self.trace.as_ref().and_then(|trace| trace.parent.clone()) {
+            headers.entry(traceparent::HEADER.to_owned()).or_insert(parent);
+        }
         let signals = Signals::watch()?;
         let (source, size) =
             input::open(&self.file).map_err(|error| format!("cannot read {}: {error}", self.name()))?;
@@ -267,7 +270,7 @@ impl Job<'_> {
             payload: line.payload.clone(),
             key: publish.key.clone().map(Into::into),
             partition: publish.partition,
-            trace_id: publish.trace,
+            trace_id: publish.trace.as_ref().map(|trace| trace.id),
             transaction_id: id.map(|id| transaction_id(id, line.number)),
             headers: self.headers.clone(),
             deliver_at: publish.at.map(|at| at.to_string()),
@@ -283,10 +286,23 @@ fn transaction_id(id: &str, line: u64) -> String {
     if line <= 1 { id.to_owned() } else { format!("{id}-{line}") }
 }
 
-fn trace(text: &str) -> Result<Uuid, String> {
+/// A trace as it was given on the command line.
+#[derive(Debug, Clone)]
+struct GivenTrace {
+    id: Uuid,
+    /// The `traceparent` that names it.
+    parent: Option<String>,
+}
+
+fn trace(text: &str) -> Result<GivenTrace, String> {
+    if let Ok(id) = traceparent::parse(text) {
+        return Ok(GivenTrace { id, parent: Some(text.to_owned()) });
+    }
     match Uuid::parse_str(text) {
-        Ok(id) if !id.is_nil() => Ok(id),
-        Ok(_) | Err(_) => Err("it is a UUID or 32 hexadecimal digits, not all of them 0".to_owned()),
+        Ok(id) if !id.is_nil() => Ok(GivenTrace { id, parent: None }),
+        Ok(_) | Err(_) => {
+            Err("it is a UUID or 32 hexadecimal digits, not all of them 0, or a traceparent".to_owned())
+        }
     }
 }
 
