@@ -67,7 +67,8 @@ pub const CAPACITY_PAUSE_FACTOR: u32 = 3;
 pub const CAPACITY_HIGH_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a topic is looked at that has room while nobody publishes, for `/metrics`.
 pub const CAPACITY_IDLE_INTERVAL: Duration = Duration::from_secs(5);
-/// A topic to which nobody has published for so long is not looked at any more.
+/// A topic to which nobody has published for so long is not looked at any more, unless it is nearly full: then it is still to be told
+/// that it has room again.
 pub const CAPACITY_FORGET_AFTER: Duration = Duration::from_secs(600);
 /// How long a publish waits for a look before it is refused as `overloaded`: the database is slow, not the topic full.
 pub const CAPACITY_LOOK_TIMEOUT: Duration = Duration::from_secs(5);

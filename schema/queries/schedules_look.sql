@@ -2,7 +2,7 @@
 -- $1 from_at timestamptz, $2 busy bigint[] (partitions that somebody else holds), $3 limit bigint,
 -- $4 held bigint[] (partitions that have to wait, of topics that are full for one)
 -- Nothing that waits is due before $1: what was taken from there stays in the index as long as somebody's snapshot sees it.
--- One row. due_*: about as many rows as the limit, in the order of due times; of what is paused, busy or held, none.
+-- One row. due_*: about as many rows as the limit, in the order of due times, with how late each is; of what is paused, busy or held, none.
 -- first_due_at: of all that waits from $1 on; null: nothing does. first_in_us: until something is due that runs, or until it
 -- is worth to look for it; null: nothing is ahead. limited_*: partitions with due rows whose topics have limits, by name.
 -- Why two ways: the first rows of all cost one descent. Where so many of them have to wait that they hide the others, each
@@ -93,5 +93,8 @@ SELECT
     ) AS first_in_us,
     ARRAY(SELECT partition_id FROM due ORDER BY due_at, schedule_id) AS due_partition_ids,
     ARRAY(SELECT bytes::bigint FROM due ORDER BY due_at, schedule_id) AS due_bytes,
+    ARRAY(
+        SELECT (extract(epoch FROM statement_timestamp() - due_at) * 1000000)::bigint FROM due ORDER BY due_at, schedule_id
+    ) AS due_late_us,
     ARRAY(SELECT partition_id FROM limited ORDER BY partition_id) AS limited_partition_ids,
     ARRAY(SELECT name FROM limited ORDER BY partition_id) AS limited_topics

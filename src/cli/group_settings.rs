@@ -67,7 +67,12 @@ impl Delivery {
 
 /// As the wire has it. What is longer than a number of milliseconds can say is refused there, like all that is too long.
 pub(super) fn ms(duration: Option<humantime::Duration>) -> Option<u64> {
-    duration.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    duration.map(millis)
+}
+
+/// As [`ms`].
+pub(super) fn millis(duration: humantime::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn factor(text: &str) -> Result<f64, String> {

@@ -9,10 +9,10 @@ use laneway_client::pull_api::{Pop as Popped, PopAck, PopRequest};
 use laneway_client::{Admin, Start};
 
 use super::access::Address;
-use super::group_settings::Delivery;
+use super::group_settings::{Delivery, ms};
 use super::reading::Form;
 use super::signals::Signals;
-use super::{Failure, place};
+use super::{Failure, place, wrong_usage};
 
 /// Messages that are popped together.
 const TOGETHER_MAX: u32 = 100;
@@ -50,7 +50,7 @@ pub(super) struct Pop {
     #[arg(long, value_name = "TIME", default_value = "0s")]
     wait: humantime::Duration,
     /// How long the messages of one pop may take, 100ms to 24h. [default: as the group says]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", conflicts_with = "auto_ack")]
     ack_deadline: Option<humantime::Duration>,
     /// Messages are done when they are popped, not when they are printed
     #[arg(long)]
@@ -102,13 +102,15 @@ impl Pop {
 
     /// The next messages, or none within the wait.
     async fn next(&self, admin: &Admin, messages: u32) -> Result<Option<Popped>, Failure> {
-        let until = Instant::now() + *self.wait;
+        let Some(until) = Instant::now().checked_add(*self.wait) else {
+            return Err(wrong_usage("pop", "--wait is longer than any clock counts"));
+        };
         loop {
             let wait = until.saturating_duration_since(Instant::now()).min(REQUEST_WAIT_MAX);
             let wish = PopRequest {
                 max_messages: Some(messages),
                 wait_ms: Some(wait.as_millis() as u32),
-                ack_deadline_ms: self.ack_deadline.map(|deadline| deadline.as_millis() as u64),
+                ack_deadline_ms: ms(self.ack_deadline),
                 auto_ack: self.auto_ack,
                 start: self.from.clone(),
                 settings: Some(self.settings.request()),

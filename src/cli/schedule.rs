@@ -6,6 +6,7 @@ use laneway_client::schedule::{MoveSchedule, Schedule, ScheduleList, ScheduleQue
 use super::Failure;
 use super::access::{Access, print_table};
 use super::dead::{readable, warn_unopened};
+use super::group_settings::ms;
 use crate::cli::output::println;
 
 #[derive(Debug, Args)]
@@ -77,10 +78,7 @@ impl Schedules {
             }
             Action::Show { id } => access.print(&admin.show_schedule(id).await?, print_detail),
             Action::Move(Move { id, delay, at }) => {
-                let to = MoveSchedule {
-                    deliver_at: at.map(|at| at.to_string()),
-                    delay_ms: delay.map(|delay| delay.as_millis() as u64),
-                };
+                let to = MoveSchedule { deliver_at: at.map(|at| at.to_string()), delay_ms: ms(delay) };
                 access.print(&admin.move_schedule(id, &to).await?, |schedule| {
                     println!("schedule {} is due at {}", schedule.id, schedule.due_at);
                 })

@@ -10,6 +10,7 @@ use laneway_client::topic::{
 
 use super::Failure;
 use super::access::{Access, ask, print_table};
+use super::group_settings::ms;
 use super::labels;
 use super::management::{self, PurgeTopic};
 use super::topic_capacity::{self, bound, duration};
@@ -254,7 +255,7 @@ impl Changes {
             payload_bytes_max: self.payload_bytes_max,
             retention_age_ms: self.retention_age.unwrap_or_default(),
             retention_bytes: self.retention_bytes.unwrap_or_default(),
-            dedup_window_ms: self.dedup_window.map(|window| window.as_millis() as u64),
+            dedup_window_ms: ms(self.dedup_window),
             delivery_times: self.delivery_times,
             max_backlog_messages: self.max_backlog_messages.unwrap_or_default(),
             max_backlog_bytes: self.max_backlog_bytes.unwrap_or_default(),
@@ -274,15 +275,15 @@ impl Create {
             partitions: self.partitions,
             payload_bytes_max: self.payload_bytes_max,
             segment_messages: self.segment_messages,
-            retention_age_ms: self.retention_age.map(|age| age.as_millis() as u64),
+            retention_age_ms: ms(self.retention_age),
             retention_bytes: self.retention_bytes,
-            dedup_window_ms: self.dedup_window.map(|window| window.as_millis() as u64),
+            dedup_window_ms: ms(self.dedup_window),
             delivery_times: self.delivery_times,
             max_backlog_messages: self.max_backlog_messages,
             max_backlog_bytes: self.max_backlog_bytes,
             max_stored_bytes: self.max_stored_bytes,
-            retention_completed_ms: self.retention_completed.map(|grace| grace.as_millis() as u64),
-            group_expiry_ms: self.group_expiry.map(|expiry| expiry.as_millis() as u64),
+            retention_completed_ms: ms(self.retention_completed),
+            group_expiry_ms: ms(self.group_expiry),
             labels: labels::given(&self.labels),
             encryption: self.encryption,
         }

@@ -8,6 +8,7 @@ use laneway_client::topic::{Retention, TopicDetail};
 
 use super::Failure;
 use super::access::print_table;
+use super::group_settings::millis;
 use crate::cli::output::println;
 
 /// `none`, or a duration.
@@ -15,7 +16,7 @@ pub(super) fn duration(text: &str) -> Result<Retention, String> {
     match text {
         "none" => Ok(Retention::None),
         text => match text.parse::<humantime::Duration>() {
-            Ok(age) => Ok(Retention::Bound(age.as_millis() as u64)),
+            Ok(age) => Ok(Retention::Bound(millis(age))),
             Err(error) => Err(error.to_string()),
         },
     }

@@ -220,6 +220,9 @@ pub const SCHEDULE_FIRE_PAUSE: Duration = Duration::from_millis(10);
 pub const SCHEDULE_HELD_PAUSE: Duration = Duration::from_millis(100);
 /// Pause of a broker that finds others at work on all that is due: one of them does, the rest look on.
 pub const SCHEDULE_YIELD_PAUSE: Duration = Duration::from_millis(30);
+/// Messages that are so late are worth queueing for the lock of their partition, if somebody had it at the last try: brokers that take turns
+/// to fire leave nothing for as long, and then there is time left to be no later than 100 ms.
+pub const SCHEDULE_LATE_MIN: Duration = Duration::from_millis(40);
 /// How long a schedule may take from its due time being set to its commit being seen: looks begin this long before the last one.
 pub const SCHEDULE_COMMIT_MAX: Duration = Duration::from_secs(2);
 /// How often a look begins from the very first all the same, for a commit that took longer; at most a twentieth of the time.

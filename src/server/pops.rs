@@ -25,7 +25,7 @@ impl From<PullError> for Failure {
             PullError::UnknownGroup { .. } => refused(ErrorCode::UnknownGroup, "group"),
             PullError::ByKey { .. } => refused(ErrorCode::OrderedByKey, "group"),
             PullError::Invalid { field, .. } => refused(ErrorCode::Malformed, field),
-            PullError::Until(_) => refused(ErrorCode::InvalidTime, "until"),
+            PullError::Until(fault) => refused(ErrorCode::InvalidTime, fault.field()),
             PullError::PartitionOutOfRange { .. } => refused(ErrorCode::PartitionOutOfRange, "partition"),
             PullError::Group(error) => Refusal::from(error).into(),
             PullError::Refused(Refused::LeaseLost) => refused(ErrorCode::LeaseLost, "epoch"),

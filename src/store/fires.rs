@@ -13,11 +13,11 @@ use tokio_postgres::Row;
 
 use super::connection::{Connection, Params, Pipelined};
 use super::error::{Effect, Error};
-use super::flush::stall_for;
-use super::locks::{NOTHING_PLAIN, PARTITIONS_LOCK};
+use super::flush::{LOCKS_LIMIT, stall_for};
+use super::locks::{LockMode, NOTHING_PLAIN};
 use super::query::query;
 use crate::ids::{Offset, PartitionId};
-use crate::limits::SCHEDULES_PER_FIRE_MAX;
+use crate::limits::{FLUSH_PATIENCE, SCHEDULES_PER_FIRE_MAX};
 
 query!(SCHEDULES_LOOK = "schedules_look"[TIMESTAMPTZ, INT8_ARRAY, INT8, INT8_ARRAY]);
 query!(SCHEDULES_FIRE = "schedules_fire"[TIMESTAMPTZ, INT8_ARRAY, INT8_ARRAY, INT8]);
@@ -31,6 +31,8 @@ pub struct DueRow {
     pub partition_id: PartitionId,
     /// What it counts, and a little more if it is sealed.
     pub bytes: u64,
+    /// For how long it has been due.
+    pub late: Duration,
 }
 
 /// What a look has found.
@@ -111,27 +113,30 @@ impl Connection {
         let row = rows.first().ok_or_else(|| Error::Unavailable { reason: "a look has no answer".into() })?;
         let first_in_us: Option<i64> = row.get("first_in_us");
         let (partitions, bytes): (Vec<i64>, Vec<i64>) = (row.get("due_partition_ids"), row.get("due_bytes"));
-        let due = partitions.into_iter().zip(bytes);
+        let late_us: Vec<i64> = row.get("due_late_us");
+        let due = partitions.into_iter().zip(bytes).zip(late_us);
         let limited: Vec<i64> = row.get("limited_partition_ids");
         let topics: Vec<String> = row.get("limited_topics");
         Ok(Look {
             looked_at: row.get("looked_at"),
             first_due_at: row.get("first_due_at"),
-            first_in: first_in_us.map(|us| Duration::from_micros(us.max(0) as u64)),
+            first_in: first_in_us.map(micros),
             due: due
-                .map(|(partition_id, bytes)| DueRow {
+                .map(|((partition_id, bytes), late_us)| DueRow {
                     partition_id: PartitionId(partition_id),
                     bytes: bytes.unsigned_abs(),
+                    late: micros(late_us),
                 })
                 .collect(),
             limited: limited.into_iter().map(PartitionId).zip(topics).collect(),
         })
     }
 
-    /// Appends what is due to those of the partitions that nobody else holds, and takes it out of the schedules.
+    /// Appends what is due to those of the partitions that nobody else holds, and takes it out of the schedules. `mode`: whether it
+    /// waits for those that somebody does; for too long, and the fire is contended.
     ///
     /// Cancel safety: none. Dropped half-way, the outcome is unknown and the connection is not used again.
-    pub async fn schedules_fire(&self, from: Timestamp, portion: &Portion) -> FireOutcome {
+    pub async fn schedules_fire(&self, from: Timestamp, portion: &Portion, mode: LockMode) -> FireOutcome {
         let partition_ids: Vec<i64> = portion.partitions.keys().map(|partition_id| partition_id.0).collect();
         let bigint = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let messages: Vec<i64> = portion.partitions.values().copied().map(bigint).collect();
@@ -139,9 +144,16 @@ impl Connection {
         // What was written down before its topic was encrypted is moved as it is.
         let locks: [&(dyn ToSql + Sync); 2] = [&partition_ids, &NOTHING_PLAIN];
         let fire: [&(dyn ToSql + Sync); 4] = [&from, &partition_ids, &messages, &bytes];
-        let statements = [(&PARTITIONS_LOCK, &locks[..]), (&SCHEDULES_FIRE, &fire[..])];
+        let patience = format!("{}ms", FLUSH_PATIENCE.as_millis());
+        let patience: [&(dyn ToSql + Sync); 1] = [&patience];
+        let mut statements = vec![(mode.query(), &locks[..]), (&SCHEDULES_FIRE, &fire[..])];
+        if mode == LockMode::Queue {
+            statements.insert(0, (&LOCKS_LIMIT, &patience));
+        }
         match self.pipeline(FIRE, stall_for(bytes), &statements).await {
-            Pipelined::Committed(rows) => FireOutcome::Committed(rows[1].iter().map(fired).collect()),
+            Pipelined::Committed(mut rows) => {
+                FireOutcome::Committed(rows.pop().iter().flatten().map(fired).collect())
+            }
             Pipelined::NothingHappened(error) => FireOutcome::NothingHappened(error),
             Pipelined::Unknown(error) => FireOutcome::Unknown(error),
         }
@@ -156,6 +168,10 @@ fn fired(row: &Row) -> Fired {
         next_offset: Offset(first_offset + i64::from(messages)),
         messages: messages as u64,
         bytes: row.get::<_, i64>("bytes") as u64,
-        lateness: late_us.into_iter().map(|us| Duration::from_micros(us.max(0) as u64)).collect(),
+        lateness: late_us.into_iter().map(micros).collect(),
     }
+}
+
+fn micros(us: i64) -> Duration {
+    Duration::from_micros(us.max(0) as u64)
 }

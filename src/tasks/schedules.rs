@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::broker::announce::Announcer;
 use crate::broker::schedules::After;
 use crate::broker::schedules::alarm::Alarm;
+use crate::broker::schedules::queueing::Queueing;
 use crate::broker::schedules::room::{Apart, Lot, Room};
 use crate::broker::thinning::Thinning;
 use crate::ids::PartitionId;
@@ -27,6 +28,7 @@ use crate::limits::{
     SCHEDULES_PER_FIRE_MAX,
 };
 use crate::store::fires::{FireOutcome, Fired, Look, Portion};
+use crate::store::flush::LockMode;
 use crate::store::segments::Extended;
 use crate::store::{Connection, Error, Role, Store};
 
@@ -60,6 +62,7 @@ struct Firing {
     held: BTreeMap<PartitionId, Instant>,
     /// Partitions that were part of a fire that failed, until one succeeds.
     apart: BTreeMap<PartitionId, Apart>,
+    queueing: Queueing,
 }
 
 /// Runs until stopped. An error is logged and the next turn tries again: what is due stays due.
@@ -85,6 +88,7 @@ async fn fire(store: &Store, told: Told, after: After, room: Room) {
         room,
         held: BTreeMap::new(),
         apart: BTreeMap::new(),
+        queueing: Queueing::default(),
     };
     loop {
         firing.hear(alarm);
@@ -148,13 +152,17 @@ impl Firing {
             return Ok(pause);
         }
         let mut pause = None;
-        for lot in Lot::of(&look, &self.apart) {
+        let queued = self.queueing.chosen(&look.due);
+        let mut apart = self.apart.clone();
+        queued.iter().for_each(|partition_id| _ = apart.entry(*partition_id).or_insert(Apart::Alone));
+        for lot in Lot::of(&look, &apart) {
             let Some(grant) = self.room.admit(&lot).await else {
                 self.hold(&lot);
                 continue;
             };
             let is_all = grant.portion.messages() == lot.rows.len() as u64;
-            let next = match self.fire(&grant.portion).await? {
+            let mode = if lot.partitions().is_subset(&queued) { LockMode::Queue } else { LockMode::Skip };
+            let next = match self.fire(&grant.portion, mode).await? {
                 SCHEDULE_FIRE_PAUSE if !is_all => Duration::ZERO,
                 next => next,
             };
@@ -169,9 +177,9 @@ impl Firing {
     }
 
     /// Appends some of what is due. Returns how long to wait for the next turn.
-    async fn fire(&mut self, portion: &Portion) -> Result<Duration, Error> {
+    async fn fire(&mut self, portion: &Portion, mode: LockMode) -> Result<Duration, Error> {
         let (sent, from) = (Instant::now(), self.floor);
-        match self.connect().await?.schedules_fire(from, portion).await {
+        match self.connect().await?.schedules_fire(from, portion, mode).await {
             FireOutcome::Committed(fired) => Ok(self.on_fired(portion, fired, sent.elapsed())),
             FireOutcome::NothingHappened(Error::NoSegment { relation }) => {
                 tracing::debug!(relation, "a table is missing");
@@ -179,7 +187,13 @@ impl Firing {
                 self.extend(portion).await?;
                 Ok(Duration::ZERO)
             }
-            FireOutcome::NothingHappened(Error::Contended { .. }) => Ok(SCHEDULE_YIELD_PAUSE),
+            FireOutcome::NothingHappened(Error::Contended { .. }) => {
+                if mode == LockMode::Queue {
+                    let now = Instant::now();
+                    portion.partitions.keys().for_each(|id| self.queueing.on_waited_in_vain(*id, now));
+                }
+                Ok(SCHEDULE_YIELD_PAUSE)
+            }
             FireOutcome::NothingHappened(error) | FireOutcome::Unknown(error) => {
                 self.on_not_fired(portion, error, sent.elapsed())
             }
@@ -272,6 +286,7 @@ impl Firing {
                 .iter()
                 .for_each(|late| self.after.metrics.schedule_lateness.observe((*late + took).as_secs_f64()));
             messages += *some;
+            self.queueing.on_fired(*partition_id);
             // A message that went by itself says nothing about the next one.
             if self.apart.remove(partition_id) == Some(Apart::Single) {
                 self.apart.insert(*partition_id, Apart::Alone);
@@ -279,7 +294,10 @@ impl Firing {
         }
         self.after.metrics.schedules_fired.inc_by(messages);
         let is_fired = |partition_id: &PartitionId| fired.iter().any(|one| one.partition_id == *partition_id);
-        self.busy.extend(asked.partitions.keys().filter(|partition_id| !is_fired(partition_id)));
+        for partition_id in asked.partitions.keys().filter(|partition_id| !is_fired(partition_id)) {
+            self.busy.push(*partition_id);
+            self.queueing.on_skipped(*partition_id, Instant::now());
+        }
         match messages {
             0 => SCHEDULE_YIELD_PAUSE.mul_f64(rand::rng().random_range(0.5..1.0)),
             _ => SCHEDULE_FIRE_PAUSE,

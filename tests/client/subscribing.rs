@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use jiff::Timestamp;
 use laneway_client::wire::OnFailure;
 use laneway_client::{Client, Error, ErrorCode, NewMessage, Start};
 
@@ -161,6 +162,24 @@ async fn a_message_that_fails_for_good_is_skipped_if_the_group_says_so() {
     assert_eq!((again.offset, again.attempts), (0, 1));
     again.nack("poison");
     assert_eq!(next(&mut subscription).await.offset, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_comes_again_at_the_moment_that_its_nack_names_and_at_once_if_that_has_passed() {
+    let bus = Bus::new(1).await;
+    bus.fill(0, 0..1).await;
+    let client = bus.client().await;
+    let mut subscription = client.subscribe("orders", "billing").settings(quick_retries(5)).await.unwrap();
+    let long_ago = Timestamp::UNIX_EPOCH;
+    next(&mut subscription).await.nack_until("busy", long_ago);
+    let again = next(&mut subscription).await;
+    assert_eq!((again.offset, again.attempts), (0, 1));
+    let moment = Timestamp::now() + Duration::from_millis(400);
+    again.nack_until("busy", moment);
+    let last = next(&mut subscription).await;
+    assert_eq!((last.offset, last.attempts), (0, 2));
+    assert!(Timestamp::now() >= moment);
+    last.ack();
 }
 
 #[tokio::test(flavor = "multi_thread")]

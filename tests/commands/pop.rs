@@ -27,6 +27,10 @@ async fn what_is_popped_is_printed_and_done_and_the_rest_is_left() {
     assert_eq!((nothing.code, nothing.stdout.as_str(), nothing.stderr.as_str()), (0, "", ""));
     let short = bus.run(&[&pop[..], &["--ack-deadline", "1ms"]].concat()).await;
     assert!(sentence(&short, 1).contains("ack_deadline_ms must be between"), "{}", short.stderr);
+    let absurd = bus.run(&[&pop[..], &["--ack-deadline", "18446744073709552s"]].concat()).await;
+    assert!(sentence(&absurd, 1).contains("ack_deadline_ms must be between"), "{}", absurd.stderr);
+    wrong_usage(&bus.run(&[&pop[..], &["--wait", "18446744073709551615s"]].concat()).await, "--wait");
+    wrong_usage(&bus.run(&[&pop[..], &["--auto-ack", "--ack-deadline", "1m"]].concat()).await, "--auto-ack");
     wrong_usage(&bus.run(&["pop", "orders", "--group", "billing", "--count", "0"]).await, "--count");
 }
 

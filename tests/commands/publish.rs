@@ -146,3 +146,29 @@ async fn without_a_broker_it_says_so_and_ends() {
     let said = run_command(laneway().args(["publish", "orders", "--url", "nonsense"])).await;
     assert!(sentence(&said, 1).contains("\"nonsense\" is not the address of a broker"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_full_topic_has_no_room_for_is_tried_for_as_long_as_is_said_or_fails_at_once() {
+    let bus = Bus::new(1).await;
+    let pop = ["pop", "orders", "--group", "billing", "--auto-ack", "--format", "raw"];
+    assert_eq!(bus.run(&pop).await.stdout, "", "its group is there from now on");
+    assert_eq!(bus.run(&["topic", "alter", "orders", "--max-backlog-messages", "2"]).await.code, 0);
+    let publish = async |more: &[&str], lines: &[u8]| {
+        bus.run_with(&[&["publish", "orders", "--partition", "0"], more].concat(), lines).await
+    };
+    assert_eq!(publish(&["--on-full", "fail"], b"1\n2\n").await.code, 0);
+    let full = publish(&["--on-full", "fail"], b"no\n").await;
+    assert_eq!(full.code, 1);
+    assert!(full.stderr.contains("topic orders is full"), "{}", full.stderr);
+    let started = Instant::now();
+    let late = publish(&["--timeout", "1s"], b"no\n").await;
+    assert!(late.code == 1 && started.elapsed() >= Duration::from_secs(1), "{}", late.stderr);
+    assert_eq!(bus.count().await, 2, "nothing of it is stored");
+    let (patient, popped) = tokio::join!(publish(&["--timeout", "1m"], b"3\n"), bus.run(&pop));
+    assert_eq!((patient.code, popped.code), (0, 0), "{}", patient.stderr);
+    assert_eq!(popped.stdout + &bus.run(&pop).await.stdout, "1\n2\n3\n");
+    for wrong in ["0s", "25h", "18446744073709551615s"] {
+        wrong_usage(&publish(&["--timeout", wrong], b"x\n").await, "--timeout");
+    }
+    wrong_usage(&publish(&["--on-full", "never"], b"x\n").await, "wait or fail");
+}

@@ -52,6 +52,21 @@ async fn what_is_published_with_a_time_is_listed_shown_moved_and_cancelled() {
     let args = ["publish", "orders", "--delay", "1s", "--at", "2035-12-24T18:00:00Z"];
     wrong_usage(&bus.run_with(&args, b"x\n").await, "cannot be used with");
     wrong_usage(&bus.run(&["schedule", "move", &last]).await, "--delay");
+    // More milliseconds than a number of 64 bits has: not a moment, but too long.
+    let absurd = "18446744073709552s";
+    let late =
+        bus.run_with(&["publish", "orders", "--delay", absurd, "--transaction-id", "never"], b"x\n").await;
+    assert!(late.stderr.contains("invalid_time"), "{}", late.stderr);
+    let args = ["publish", "orders", "--at", "2035-12-24T18:00:00Z"];
+    assert_eq!(bus.run_with(&args, b"x\n").await.code, 0);
+    let list = document(bus.run(&["schedule", "list", "--json"]).await);
+    let waits = list["schedules"][0]["id"].to_string();
+    let refused = sentence(&bus.run(&["schedule", "move", &waits, "--delay", absurd]).await, 1);
+    assert!(refused.ends_with("(invalid_time)"), "{refused}");
+    let refused = sentence(&bus.run(&["topic", "alter", "orders", "--retention-age", absurd]).await, 1);
+    assert!(refused.ends_with("(invalid_setting)"), "{refused}");
+    let refused = sentence(&bus.run(&["topic", "create", "others", "--group-expiry", absurd]).await, 1);
+    assert!(refused.ends_with("(invalid_setting)"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

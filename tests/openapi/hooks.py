@@ -24,12 +24,12 @@ RULES = [
     ("invalid_setting", re.compile(r"(settings\.)?(window_ms|window_max_ms|max_age_ms)$")),  # must not contradict each other
     ("invalid_setting", re.compile(r"(settings\.)?on_failure$")),  # only keys can be parked
     ("invalid_setting", re.compile(r"settings\.ordering$")),  # keys are not popped
-    ("invalid_message", re.compile(r"(messages\[\d+\]\.)?ttl_ms$")),  # not with a time
     ("key_too_large", re.compile(r"(messages\[\d+\]\.)?key$")),
     ("invalid_cause", re.compile(r"(messages\[\d+\]\.)?cause$")),  # names a message, which must exist
     ("invalid_time", re.compile(r"(messages\[\d+\]\.)?(deliver_at|delay_ms)$")),  # given once, neither past nor too far ahead
     ("malformed", re.compile(r"next$")),  # an ack names something
     ("malformed", re.compile(r"until$")),  # not beside delay_ms
+    ("malformed", re.compile(r"ack_deadline_ms$")),  # not beside auto_ack
     ("invalid_time", re.compile(r"until$")),  # neither past nor more than a day ahead
     ("headers_too_large", re.compile(r"(messages\[\d+\]\.)?headers$")),
 ]

@@ -119,6 +119,34 @@ async fn what_is_due_is_not_late_beside_a_paused_topic_with_more_of_it_than_a_lo
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_due_is_not_kept_waiting_by_those_who_write_to_its_partition_without_a_pause() {
+    const ROUNDS: usize = 8;
+    let bus = Bus::with_topic("orders", 1).await;
+    let mut socket = bus.connect(Subprotocol::MessagePack).await;
+    // Two who take turns with the lock: whoever only looks whether it is free finds it taken.
+    let mut writers = JoinSet::new();
+    for _ in 0..2 {
+        let raw = bus.database.raw().await;
+        writers.spawn(async move {
+            let write =
+                "BEGIN; SELECT FROM laneway.partition FOR NO KEY UPDATE; SELECT pg_sleep(0.02); COMMIT";
+            while raw.batch_execute(write).await.is_ok() {}
+        });
+    }
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    until("one waits for the other", async || bus.database.number(waits).await > 0).await;
+    let started = Instant::now();
+    for round in 0..ROUNDS {
+        socket.publish("orders", vec![NewMessage { delay_ms: Some(0), ..to_partition(0, "m") }]).await;
+        until("it to be appended", async || bus.database.number(STORED).await == round as i64 + 1).await;
+    }
+    let took = started.elapsed();
+    assert!(took < Duration::from_millis(500) * ROUNDS as u32, "{took:?} for {ROUNDS} messages");
+    writers.shutdown().await;
+    bus.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_due_takes_a_topic_to_its_limit_of_bytes_and_not_past_it_whatever_the_sizes_are() {
     const LIMIT: i64 = 100_000;
     let bus = Bus::start().await;

@@ -417,6 +417,7 @@ async fn bad_input_is_named_and_nothing_happens() {
         ("pop", json!({"wait_ms": -1}), "malformed", ""),
         ("pop", json!({"ack_deadline_ms": 99}), "malformed", "ack_deadline_ms"),
         ("pop", json!({"ack_deadline_ms": 86_400_001}), "malformed", "ack_deadline_ms"),
+        ("pop", json!({"ack_deadline_ms": 1_000, "auto_ack": true}), "malformed", "ack_deadline_ms"),
         ("pop", json!({"start": {"offset": -1}}), "malformed", "start"),
         ("pop", json!({"unknown": 1}), "malformed", ""),
         ("ack", json!({"partition": 0, "epoch": 1, "next": 1}), "unknown_group", "group"),

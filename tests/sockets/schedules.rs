@@ -320,12 +320,20 @@ async fn a_nack_may_give_a_moment_until_which_the_lane_holds() {
     let batch = consumer.batch().await;
     let hour = Duration::from_secs(3_600);
     let wrong = [Timestamp::now() - hour, Timestamp::now() + hour * 25].map(|at| at.to_string());
-    for (id, until) in wrong.into_iter().chain(["soon".to_owned()]).enumerate() {
+    let soon = Timestamp::now() + Duration::from_millis(500);
+    let (time, form) = (ErrorCode::InvalidTime, ErrorCode::Malformed);
+    let wrong = wrong.into_iter().chain(["soon".to_owned()]).map(|until| (None, Some(until), time, "until"));
+    let wrong = wrong.chain([
+        (Some(1), Some(soon.to_string()), form, "until"), // which of both?
+        (Some(86_400_001), None, time, "delay_ms"),
+        (Some(u64::MAX), None, time, "delay_ms"),
+    ]);
+    for (id, (delay_ms, until, code, field)) in wrong.enumerate() {
         let id = id as u64 + 1;
-        let nack = Nack { id: Some(id), until: Some(until), ..nack(&batch, 0, "busy") };
+        let nack = Nack { id: Some(id), delay_ms, until, ..nack(&batch, 0, "busy") };
         consumer.send(ClientFrame::Nack(nack)).await;
         let error = consumer.confirmed(id).await.unwrap_err();
-        assert_eq!((error.code, error.field.as_deref()), (ErrorCode::InvalidTime, Some("until")));
+        assert_eq!((error.code, error.field.as_deref()), (code, Some(field)));
     }
     let until = Timestamp::now() + Duration::from_millis(700);
     let nack = Nack { until: Some(until.to_string()), ..nack(&batch, 0, "busy") };

@@ -17,6 +17,7 @@ mod purging;
 mod quiet_partitions;
 mod reading;
 mod retention;
+mod schedule_plans;
 mod segments;
 mod thousand;
 mod topics;

@@ -167,7 +167,7 @@ pub struct PublishMessage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::DelayMs>, required = false))]
     pub delay_ms: Option<u64>,
-    /// How long after its publish it is worth delivering, in milliseconds. Absent: for ever. Not with a time.
+    /// How long after its publish it is worth delivering, in milliseconds; of one with a time, after it was appended. Absent: for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 31536000000_u64))]
     pub ttl_ms: Option<u64>,

@@ -20,7 +20,8 @@ pub struct PopRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 20000))]
     pub wait_ms: Option<u32>,
-    /// How long the messages may take until they are acknowledged, in milliseconds; as the group says unless given.
+    /// How long the messages may take until they are acknowledged, in milliseconds; as the group says unless given. Not beside
+    /// `auto_ack`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86400000))]
     pub ack_deadline_ms: Option<u64>,

@@ -60,14 +60,11 @@ impl Watcher {
     /// How long until the next look; `None`: there is none.
     fn next_pause(&self, entry: &Arc<Entry>, looked: &Looked, took: Duration) -> Option<Duration> {
         let mut state = entry.state.lock();
-        let is_over = match looked {
-            Looked::Gone => true,
-            Looked::NotYet | Looked::Fine | Looked::Failed(_) => {
-                let is_wanted = asked_for(&state) <= CAPACITY_FORGET_AFTER && !state.limits.is_unlimited();
-                state.waiting == 0 && !is_wanted
-            }
+        let pause = match looked {
+            Looked::Gone => None,
+            Looked::NotYet | Looked::Fine | Looked::Failed(_) => pause_after(&state, asked_for(&state)),
         };
-        if is_over {
+        let Some(pause) = pause else {
             state.is_retired = true;
             drop(state);
             self.metrics.capacity.depths.forget(&entry.name);
@@ -76,13 +73,22 @@ impl Watcher {
             }
             entry.looks.send_replace(looked.clone()); // those who wait make another entry, or hear that it is gone
             return None;
-        }
-        let pause = match (state.waiting, asked_for(&state)) {
-            (0, asked) if asked > CAPACITY_INTERVAL && state.gauge.is_high() => CAPACITY_HIGH_INTERVAL,
-            (0, asked) if asked > CAPACITY_INTERVAL => CAPACITY_IDLE_INTERVAL,
-            (_, _) => CAPACITY_INTERVAL,
         };
         Some(pause.max(took * CAPACITY_PAUSE_FACTOR))
+    }
+}
+
+/// How long until the next look, if somebody has asked so long ago; `None`: nobody needs one.
+fn pause_after(state: &State, asked: Duration) -> Option<Duration> {
+    let is_high = state.gauge.is_high();
+    match (state.waiting, asked) {
+        (1.., _) => Some(CAPACITY_INTERVAL),
+        (0, _) if state.limits.is_unlimited() => None,
+        (0, asked) if asked <= CAPACITY_INTERVAL => Some(CAPACITY_INTERVAL),
+        (0, asked) if asked <= CAPACITY_FORGET_AFTER && is_high => Some(CAPACITY_HIGH_INTERVAL),
+        // Whoever has heard that it is nearly full hears that it has room again, however late that is.
+        (0, asked) if asked <= CAPACITY_FORGET_AFTER || is_high => Some(CAPACITY_IDLE_INTERVAL),
+        (0, _) => None,
     }
 }
 
@@ -139,5 +145,43 @@ fn tell(entry: &Entry, metrics: &Metrics, crossing: Option<Crossing>) {
             );
         }
         None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::timeline::Era;
+    use crate::store::topics::TopicLimits;
+
+    const MOMENT: Duration = Duration::from_millis(1);
+
+    /// A topic of which it was seen how deep it is; it may be 100 deep.
+    fn seen(messages: u64) -> State {
+        let limits = TopicLimits { backlog_messages: Some(100), ..TopicLimits::default() };
+        let mut state = State { limits, ..State::default() };
+        let backlog = Some(Load { messages, bytes: 0 });
+        let look = Look { backlog, stored_bytes: 0, era: Era::default(), at: Instant::now() };
+        let _mark = state.gauge.on_looked(look, &limits);
+        state
+    }
+
+    #[test]
+    fn a_topic_is_looked_at_more_and_more_rarely_and_not_at_all_in_the_end() {
+        let topic = seen(79);
+        assert_eq!(pause_after(&topic, CAPACITY_INTERVAL), Some(CAPACITY_INTERVAL));
+        assert_eq!(pause_after(&topic, CAPACITY_FORGET_AFTER), Some(CAPACITY_IDLE_INTERVAL));
+        assert_eq!(pause_after(&topic, CAPACITY_FORGET_AFTER + MOMENT), None);
+        assert_eq!(pause_after(&State { waiting: 1, ..seen(79) }, Duration::MAX), Some(CAPACITY_INTERVAL));
+    }
+
+    #[test]
+    fn a_topic_that_is_nearly_full_is_looked_at_until_it_has_room_again_though_nobody_publishes() {
+        let mut topic = seen(80);
+        assert_eq!(pause_after(&topic, CAPACITY_FORGET_AFTER), Some(CAPACITY_HIGH_INTERVAL));
+        assert_eq!(pause_after(&topic, Duration::MAX), Some(CAPACITY_IDLE_INTERVAL));
+        assert_eq!(pause_after(&seen(0), Duration::MAX), None);
+        topic.limits = TopicLimits::default();
+        assert_eq!(pause_after(&topic, MOMENT), None, "it has no limits any more");
     }
 }

@@ -85,7 +85,7 @@ impl GroupTask {
         let now = self.surroundings.lease.clock().at_least(Instant::now()).unwrap_or_else(Timestamp::now);
         let delay = match pause(nack.delay_ms, nack.until.as_deref(), now) {
             Ok(delay) => delay,
-            Err(fault) => return self.tell(&named, ErrorCode::InvalidTime, fault.to_string(), "until"),
+            Err(fault) => return self.tell(&named, ErrorCode::InvalidTime, fault.to_string(), fault.field()),
         };
         self.surroundings.metrics.nacks.inc();
         self.fail(partition_id, offset, reason.replace('\0', ""), delay, nack.id);

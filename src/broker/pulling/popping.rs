@@ -66,6 +66,10 @@ impl Wish {
         if wait > POP_WAIT_MAX {
             return Err(invalid("wait_ms", format!("at most {} milliseconds", POP_WAIT_MAX.as_millis())));
         }
+        if request.auto_ack && request.ack_deadline_ms.is_some() {
+            let rule = "left out beside auto_ack: the messages are done at once".to_owned();
+            return Err(invalid("ack_deadline_ms", rule));
+        }
         request.start.as_ref().map_or(Ok(()), check_start)?; // also where the group exists, and nobody needs it
         let settings = request.settings.unwrap_or_default();
         if settings.ordering == Some(GroupOrdering::Key) {
@@ -384,6 +388,10 @@ mod tests {
             ("max_messages", PopRequest { max_messages: Some(1_001), ..PopRequest::default() }),
             ("wait_ms", PopRequest { wait_ms: Some(20_001), ..PopRequest::default() }),
             ("ack_deadline_ms", PopRequest { ack_deadline_ms: Some(99), ..PopRequest::default() }),
+            (
+                "ack_deadline_ms",
+                PopRequest { ack_deadline_ms: Some(60_000), auto_ack: true, ..PopRequest::default() },
+            ),
             ("start", PopRequest { start: Some(Start::Offset(-1)), ..PopRequest::default() }),
             ("start", PopRequest { start: Some(Start::At("soon".into())), ..PopRequest::default() }),
         ] {

@@ -6,6 +6,7 @@
 //! | `due` | times as producers write them |
 //! | `columns` | messages as columns |
 //! | `room` | room for what is due in topics with limits |
+//! | `queueing` | partitions whose locks others have when something is due there |
 //! | `writer` | the loop of the one connection that writes them down |
 //! | `tables` | tables ahead of need |
 //! | `alarm` | the bell that wakes who fires what is due (`tasks::schedules`) |
@@ -15,6 +16,7 @@
 pub mod alarm;
 pub(super) mod columns;
 pub mod due;
+pub mod queueing;
 pub mod room;
 pub mod tables;
 mod writer;

@@ -118,12 +118,18 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use jiff::Timestamp;
 
     use super::*;
 
+    fn row(partition: i64, bytes: u64) -> DueRow {
+        DueRow { partition_id: PartitionId(partition), bytes, late: Duration::ZERO }
+    }
+
     fn rows(partition: i64, messages: usize, bytes: u64) -> Vec<DueRow> {
-        vec![DueRow { partition_id: PartitionId(partition), bytes }; messages]
+        vec![row(partition, bytes); messages]
     }
 
     #[test]
@@ -153,8 +159,7 @@ mod tests {
     #[test]
     fn a_portion_counts_what_its_own_messages_have_and_not_what_messages_have_on_average() {
         let sizes = [(1, 1), (1, 7_000_000), (2, 1), (1, 2_000_000), (1, 1)];
-        let due: Vec<DueRow> =
-            sizes.map(|(partition, bytes)| DueRow { partition_id: PartitionId(partition), bytes }).into();
+        let due: Vec<DueRow> = sizes.map(|(partition, bytes)| row(partition, bytes)).into();
         let topic = Lot { topic: Some("a".into()), rows: due.clone() };
         let most = topic.most(&TopicLimits::default());
         assert_eq!(most.partitions, [(PartitionId(1), 2), (PartitionId(2), 1)].into());

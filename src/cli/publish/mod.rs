@@ -24,6 +24,7 @@ use uuid::Uuid;
 use self::input::{Cut, Input, Line};
 use self::summary::Summary;
 use super::access::Access;
+use super::group_settings::ms;
 use super::signals::Signals;
 use super::{Failure, news, wrong_usage};
 
@@ -31,8 +32,8 @@ use super::{Failure, news, wrong_usage};
 const MESSAGES_MAX: usize = 10_000;
 /// Bytes of messages under way: what the command takes of memory, give or take.
 const BYTES_MAX: usize = 32 << 20;
-/// How long a message is tried: a broker may be away for as long, and the publish goes on.
-const PUBLISH_TIMEOUT: Duration = Duration::from_secs(300);
+/// A message is tried for no longer: whoever waits for days wants to be told.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long receipts are waited for after Ctrl-C.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -78,6 +79,9 @@ pub(super) struct Publish {
     /// What to do while the topic is full: wait, or fail at once
     #[arg(long, value_name = "wait|fail", default_value = "wait", value_parser = on_full)]
     on_full: OnFull,
+    /// How long each message is tried, while the topic is full or no broker is there; up to 24h
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    timeout: humantime::Duration,
     /// Not worth delivering when it is older than this, like 10m, counted from when it is appended
     #[arg(long, value_name = "DURATION")]
     ttl: Option<humantime::Duration>,
@@ -101,6 +105,9 @@ impl Publish {
         let mut headers = distinct(&self.header)?;
         if let Some(parent) = self.trace.as_ref().and_then(|trace| trace.parent.clone()) {
             headers.entry(traceparent::HEADER.to_owned()).or_insert(parent);
+        }
+        if self.timeout.is_zero() || *self.timeout > TIMEOUT_MAX {
+            return Err(wrong_usage("publish", "--timeout is more than 0s and at most 24h"));
         }
         let signals = Signals::watch()?;
         let (source, size) =
@@ -137,7 +144,7 @@ impl Publish {
             name: Some("laneway publish".to_owned()),
             publish_messages_max: MESSAGES_MAX,
             publish_bytes_max: BYTES_MAX,
-            publish_timeout: PUBLISH_TIMEOUT,
+            publish_timeout: *self.timeout,
             on_full: self.on_full,
             close_timeout: Duration::from_secs(1), // every receipt has been waited for
             ..Options::default()
@@ -274,8 +281,8 @@ impl Job<'_> {
             transaction_id: id.map(|id| transaction_id(id, line.number)),
             headers: self.headers.clone(),
             deliver_at: publish.at.map(|at| at.to_string()),
-            delay_ms: publish.delay.map(|delay| delay.as_millis() as u64),
-            ttl_ms: publish.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
+            delay_ms: ms(publish.delay),
+            ttl_ms: ms(publish.ttl),
             ..NewMessage::default()
         }
     }

@@ -277,12 +277,12 @@ impl Delivery {
         self.fail(Some(reason.into()), None);
     }
 
-    /// As [`nack`](Self::nack), with a pause of one's own.
+    /// As [`nack`](Self::nack), with a pause of one's own: a day at most, and what is longer is a day.
     pub fn nack_after(self, reason: impl Into<String>, pause: Duration) {
         self.fail(Some(reason.into()), Some(Pause::After(pause)));
     }
 
-    /// As [`nack`](Self::nack), and the lane holds until a moment of one's own, at most a day ahead.
+    /// As [`nack`](Self::nack), and the lane holds until a moment of one's own: a day ahead at most, and at once if it has passed.
     pub fn nack_until(self, reason: impl Into<String>, until: Timestamp) {
         self.fail(Some(reason.into()), Some(Pause::Until(until)));
     }

@@ -8,6 +8,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+
 use super::book::Tally;
 use super::confirmations::{Asked, Confirmations};
 use super::delivery::{Confirm, Shared, refuse};
@@ -458,7 +460,7 @@ fn send(
         }
         Outgoing::Nack { place, reason, pause } => {
             let Place { epoch, round, offset, .. } = place;
-            let (delay_ms, until) = Pause::members(pause);
+            let (delay_ms, until) = Pause::members(pause, Timestamp::now());
             let nack =
                 Nack { id: None, subscription, partition, epoch, round, offset, reason, delay_ms, until };
             out.push_back(ClientFrame::Nack(nack));

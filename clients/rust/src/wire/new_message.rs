@@ -52,7 +52,7 @@ pub struct NewMessage {
     pub deliver_at: Option<String>,
     /// Milliseconds until it is to be appended, instead of now.
     pub delay_ms: Option<u64>,
-    /// How long after its publish it is worth delivering, in milliseconds. Absent: for ever. Not with a time.
+    /// How long after its publish it is worth delivering, in milliseconds; of one with a time, after it was appended. Absent: for ever.
     pub ttl_ms: Option<u64>,
 }
 
