@@ -63,7 +63,8 @@ async fn a_failing_key_waits_alone_and_comes_again_in_order_while_acks_of_others
     for subprotocol in BOTH {
         let bus = Bus::with_topic("orders", 1).await;
         publish(&bus, &["a:0", "b:1", "a:2", "b:3", "c:4"]).await;
-        let settings = WantedSettings { backoff_base_ms: Some(300), backoff_cap_ms: Some(300), ..parking(9) };
+        let settings =
+            WantedSettings { backoff_base_ms: Some(2_000), backoff_cap_ms: Some(2_000), ..parking(9) };
         let mut consumer = join(&bus, subprotocol, settings).await;
         let (round, sent, first) = next(&mut consumer).await;
         assert_eq!((round, sent), (1, vec![0, 1, 2, 3, 4]), "all keys are in flight at once");
