@@ -63,7 +63,8 @@ async fn a_failing_key_waits_alone_and_comes_again_in_order_while_acks_of_others
     for subprotocol in BOTH {
         let bus = Bus::with_topic("orders", 1).await;
         publish(&bus, &["a:0", "b:1", "a:2", "b:3", "c:4"]).await;
-        let settings = WantedSettings { backoff_base_ms: Some(300), backoff_cap_ms: Some(300), ..parking(9) };
+        let settings =
+            WantedSettings { backoff_base_ms: Some(2_000), backoff_cap_ms: Some(2_000), ..parking(9) };
         let mut consumer = join(&bus, subprotocol, settings).await;
         let (round, sent, first) = next(&mut consumer).await;
         assert_eq!((round, sent), (1, vec![0, 1, 2, 3, 4]), "all keys are in flight at once");
@@ -488,6 +489,36 @@ async fn an_ack_of_what_is_done_already_is_confirmed() {
             }
             assert_eq!(consumer.ack(ack(&batch, None, &offsets(&batch))).await.unwrap(), end);
         }
+        bus.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ack_or_a_nack_of_what_was_copied_aside_meanwhile_does_not_count_and_it_comes_again() {
+    for subprotocol in BOTH {
+        let bus = Bus::with_topic("orders", 1).await;
+        publish(&bus, &["a:0", "b:1", "a:2"]).await;
+        let mut consumer = join(&bus, subprotocol, parking(1)).await;
+        let (_, _, first) = next(&mut consumer).await;
+        consumer.nack(&first, 0, "it is poison").await.unwrap();
+        let admin = admin(&bus);
+        until("both are copied", async || parked(&admin).await.first().is_some_and(|key| key.messages == 2))
+            .await;
+        for offset in [0, 2] {
+            let error = consumer.ack(ack(&first, None, &[offset])).await.unwrap_err();
+            assert_eq!(error.code, ErrorCode::StaleRound, "{offset} is parked, not done: {error:?}");
+            let error = consumer.nack(&first, offset, "late").await.unwrap_err();
+            assert_eq!(error.code, ErrorCode::StaleRound, "{error:?}");
+            let error = consumer.transact(step(&first, offset)).await.unwrap_err();
+            assert_eq!(error.code, ErrorCode::StaleRound, "{error:?}");
+        }
+        let error = consumer.ack_below(&first, 3).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::StaleRound, "{error:?}");
+        assert_eq!(consumer.ack(ack(&first, None, &[1])).await.unwrap(), 3, "of 1 it has counted");
+        admin.replay_parked(parked(&admin).await[0].id).await.unwrap();
+        let (_, sent, again) = next(&mut consumer).await;
+        assert_eq!(sent, [0, 2]);
+        assert_eq!(consumer.ack(ack(&again, None, &[0, 2])).await.unwrap(), 3);
         bus.stop().await;
     }
 }

@@ -177,6 +177,7 @@ impl Lane {
                     false => void = void.or(Some(offset)),
                 }
             }
+            void = void.or_else(|| keys.voided_in(*from, *to, round));
         }
         for (offset, entry) in next.into_iter().flat_map(|next| keys.entries_in(Offset::ZERO, next)) {
             if entry.was_sent_in(round) {
@@ -185,6 +186,7 @@ impl Lane {
                 void = void.or(Some(offset));
             }
         }
+        void = void.or_else(|| keys.voided_below(next?, round));
         self.complete(&mut done, now);
         self.dirty = true; // what is done already is confirmed with a commit, too
         match void {
@@ -242,6 +244,9 @@ impl Lane {
             }
             for offset in (from.0..to.0).map(Offset) {
                 match keys.entry(offset) {
+                    None if keys.voided_in(offset, offset.plus(1), round).is_some() => {
+                        return Err(AckError::Void { round, offset });
+                    }
                     None => return Err(AckError::Done { offset }),
                     Some(entry) if entry.was_never_sent() => {
                         return Err(AckError::BeyondSent { sent: offset });
@@ -257,6 +262,9 @@ impl Lane {
             } else if entry.is_void_in(round) {
                 return Err(AckError::Void { round, offset });
             }
+        }
+        if let Some(offset) = next.and_then(|next| keys.voided_below(next, round)) {
+            return Err(AckError::Void { round, offset });
         }
         match wanted.is_empty() {
             true => Err(AckError::Done { offset: Offset(next.map_or(0, |next| next.0 - 1).max(0)) }),
@@ -280,15 +288,18 @@ impl Lane {
         // The step has told when they were delivered, and has removed their copies.
         self.complete(&mut done, now);
         if let Some(keys) = self.keys.as_deref_mut() {
-            keys.on_copies_removed(&done);
+            keys.on_stepped(&done);
         }
     }
 
     /// As [`Lane::check_nack`].
     pub(super) fn check_nack_by_key(&self, round: u32, offset: Offset) -> Result<(), AckError> {
-        let entry = self.keys.as_deref().and_then(|keys| keys.entry(offset));
-        match entry {
+        let Some(keys) = self.keys.as_deref() else { return Ok(()) };
+        match keys.entry(offset) {
             _ if offset >= self.sent => Err(AckError::BeyondSent { sent: self.sent }),
+            None if keys.voided_in(offset, offset.plus(1), round).is_some() => {
+                Err(AckError::Void { round, offset })
+            }
             None => Err(AckError::Done { offset }),
             Some(entry) if entry.was_never_sent() => Err(AckError::BeyondSent { sent: offset }),
             Some(entry) if entry.counts(round) => Ok(()),

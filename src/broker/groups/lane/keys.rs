@@ -7,6 +7,7 @@
 
 mod flying;
 mod parked;
+mod voided;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -15,6 +16,7 @@ use bytes::Bytes;
 
 use crate::ids::Offset;
 use flying::Flying;
+use voided::Voided;
 
 /// What messages are ordered by; one without a key has nothing to be ordered with.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -181,6 +183,7 @@ pub struct Keys {
     inherited: BTreeSet<Offset>,
     /// Copies that are done, to be removed from the tables.
     done_copies: BTreeSet<Offset>,
+    voided: Voided,
     /// Within a round offsets rise: what was sent in this one ends here.
     round_end: i64,
     /// When something was acknowledged last.
@@ -407,6 +410,22 @@ impl Keys {
             self.copy_gone(&entry.key);
         }
         Some(entry)
+    }
+
+    /// The first message of `[from, to)` that was copied aside, and about which a round says nothing that counts.
+    pub fn voided_in(&self, from: Offset, to: Offset, round: u32) -> Option<Offset> {
+        self.voided.first_in(from, to, round)
+    }
+
+    /// As [`Keys::voided_in`], of what was sent in that round.
+    pub fn voided_below(&self, below: Offset, round: u32) -> Option<Offset> {
+        self.voided.first_sent_in(below, round)
+    }
+
+    /// These are done after all, whatever round they were sent in.
+    pub fn on_stepped(&mut self, offsets: &[Offset]) {
+        offsets.iter().for_each(|offset| self.voided.remove(*offset));
+        self.on_copies_removed(offsets);
     }
 
     /// The key that is stopped because of a message, which is the first that waits of it.

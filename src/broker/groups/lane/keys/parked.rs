@@ -29,8 +29,7 @@ impl Keys {
     /// A message was copied aside: it is done here, and its key is parked with everything behind it. `is_done`: whether a
     /// message is done in the stream.
     pub fn on_parked(&mut self, offset: Offset, key: &Key, is_done: impl Fn(Offset) -> bool) {
-        self.remove(offset);
-        self.done_copies.remove(&offset); // it stays in the tables
+        self.remove_aside(offset);
         let parked = self.parked.entry(key.clone()).or_insert(Parked { offset, state: ParkedState::Parked });
         parked.state = ParkedState::Parked;
         let name = parked.offset;
@@ -44,6 +43,8 @@ impl Keys {
             self.flying.remove(offset);
             let Some(entry) = self.entries.get_mut(&offset) else { continue };
             if entry.is_copy() && is_done(offset) {
+                entry.make_void();
+                self.voided.insert(offset, entry.void);
                 self.entries.remove(&offset); // the tables have it
                 continue;
             }
@@ -215,10 +216,17 @@ impl Keys {
     /// looked at again.
     pub fn on_behind_parked(&mut self, offsets: &[Offset]) {
         for offset in offsets {
-            self.remove(*offset);
-            self.done_copies.remove(offset); // it stays in the tables
+            self.remove_aside(*offset);
         }
         self.obstructed.clear();
+    }
+
+    /// A message stands in the tables: it is done here, and nothing that was said about it counts.
+    fn remove_aside(&mut self, offset: Offset) {
+        if let Some(entry) = self.remove(offset) {
+            self.voided.insert(offset, entry.void);
+        }
+        self.done_copies.remove(&offset); // it stays in the tables
     }
 
     /// How many messages stand behind parked keys, released ones included.
