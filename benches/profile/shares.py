@@ -13,7 +13,7 @@ HEAD = (
     "| what | PostgreSQL | Laneway | others | idle | PostgreSQL in the kernel | Laneway in the kernel | PostgreSQL's functions | Laneway's functions |\n"
     "|---|---|---|---|---|---|---|---|---|"
 )
-IDLE, OURS, POSTGRES = "swapper", ("tokio-rt-worker", "laneway", "pacer"), ("postgres",)
+IDLE, OURS, POSTGRES = "swapper", ("tokio-rt-worker", "laneway"), ("postgres",)
 
 
 def samples(lines):

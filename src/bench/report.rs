@@ -48,10 +48,17 @@ impl Build {
 }
 
 impl Environment {
+    fn is_durable(&self) -> bool {
+        self.fsync == "on" && matches!(self.synchronous_commit.as_str(), "on" | "remote_apply")
+    }
+
     /// Why the figures are not what the bars are meant for, if so.
     fn reservation(&self) -> Option<&'static str> {
         match self.build {
             Build::Debug => Some("a debug build: these figures say nothing"),
+            Build::Release if !self.is_durable() => {
+                Some("commits are not durable here: the bars are meant for fsync and synchronous_commit on")
+            }
             Build::Release if self.rounds < ROUNDS_MIN || self.seconds < SECONDS_MIN => {
                 Some("shorter than the bars are meant for: at least 3 rounds of 8 s")
             }

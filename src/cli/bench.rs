@@ -86,7 +86,7 @@ enum What {
     #[command(after_help = "Example:\n  laneway bench growth --messages 10000000")]
     Growth {
         /// Messages to store first; the bar is for ten million, as `all` has them
-        #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
+        #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
         messages: u64,
     },
     /// Publishes over 1,000 partitions against 8
@@ -352,16 +352,20 @@ fn row(verdict: &Verdict) -> [String; 4] {
     [verdict.what.to_owned(), format!("{} {}", show(verdict.figure), verdict.unit), bar, met.to_owned()]
 }
 
+/// How often the bar shows that it lives.
+const TICK: Duration = Duration::from_millis(200);
+
 /// A bar on a terminal, nothing elsewhere.
 #[derive(Debug)]
 struct Bar(ProgressBar);
 
 impl Bar {
     fn new(seconds: u32) -> Self {
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")
+        let style = ProgressStyle::with_template("{spinner} {elapsed_precise} {bar:30} {pos}/{len} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(1).with_style(style);
         bar.set_message(format!("warming up, then {seconds} s each"));
+        bar.enable_steady_tick(TICK); // some steps take minutes
         Self(bar)
     }
 }

@@ -49,13 +49,17 @@ async fn flow(
     let warmed = work(&stage, &mut producers, Some(&mut consumers), round(WARM_UP)).await?;
     consumers.drained(warmed.published.ever * members).await?;
     let mut findings = Findings::new(bench, LIMIT);
+    findings.latency_of =
+        Some("the first message of a frame of 100, from being sent to its delivery (a closed loop)");
     course.steps(2);
     for _ in 0..course.schedule.rounds {
         findings.limits.push(course.limit(&stage.url).await?);
         course.step(bench);
         let worked = work(&stage, &mut producers, Some(&mut consumers), course.round()).await?;
         let consumed = worked.consumed.unwrap_or_default();
-        findings.rates.push(consumed.rate());
+        // Not more than was published meanwhile: what the warm-up has left is none of this window.
+        findings.rates.push(consumed.rate().min(worked.published.rate() * members as f64));
+        findings.latencies.add(&consumed.latencies);
         findings.saw_commits(worked.commits, consumed.messages);
         findings.saw_rss(stage.rss_peak_mb()?);
         consumers.drained(worked.published.ever * members).await?; // so that the limit has the machine for itself

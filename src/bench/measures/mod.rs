@@ -26,6 +26,8 @@ use super::{BenchError, Progress, Schedule, limit};
 
 /// The name of the usual denominator.
 const LIMIT: &str = "plain inserts of 500 rows from two connections, per second";
+/// What times of publishes at full rate are of.
+const FRAME: &str = "a frame of 100 messages, from sending to its answer (a closed loop)";
 
 /// What is measured, and how it is told.
 #[derive(Debug)]
@@ -44,6 +46,11 @@ impl<'a> Course<'a> {
     /// How many steps a round has.
     fn steps(&mut self, per_round: u32) {
         (self.done, self.of) = (0, self.schedule.rounds * per_round);
+    }
+
+    /// How many steps a measurement has that is one long turn, without rounds.
+    fn steps_in_all(&mut self, steps: u32) {
+        (self.done, self.of) = (0, steps);
     }
 
     fn step(&mut self, name: &str) {

@@ -1,6 +1,6 @@
 //! Publishes at full rate: frames of 100 messages, up to 32 in flight, answered after commit.
 
-use super::{Course, LIMIT, warm_up, work};
+use super::{Course, FRAME, LIMIT, warm_up, work};
 use crate::bench::report::{Bar, Environment, Findings, Report};
 use crate::bench::stage::{Crew, PARTITIONS, Stage};
 use crate::bench::{BenchError, Database};
@@ -16,7 +16,7 @@ pub async fn publish(database: &Database, mut course: Course<'_>) -> Result<Repo
     let mut producers = stage.producers("publish", PARTITIONS).await?;
     warm_up(&stage, &mut producers, None).await?;
     let mut findings = Findings::new("publish", LIMIT);
-    findings.latency_of = Some("a frame of 100 messages, from sending to its answer");
+    findings.latency_of = Some(FRAME);
     course.steps(2);
     for _ in 0..course.schedule.rounds {
         findings.limits.push(course.limit(&stage.url).await?);
@@ -48,6 +48,7 @@ impl Pair {
         findings: &mut Findings,
         names: [&str; 2],
     ) -> Result<(), BenchError> {
+        findings.latency_of = Some(FRAME);
         warm_up(stage, &mut self.plain, None).await?;
         warm_up(stage, &mut self.other, None).await?;
         warm_up(stage, &mut self.other, None).await?; // the first may have ended while its tables were made

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use laneway_client::topic::{CreateTopic, Retention};
 
-use super::{Course, round, warm_up, work};
+use super::{Course, FRAME, Worked, round, warm_up, work};
 use crate::bench::report::{Bar, Environment, Findings, Report};
 use crate::bench::rows::{VacuumPace, Witness};
 use crate::bench::stage::{Crew, PARTITIONS, Stage, WARM_UP};
@@ -45,6 +45,7 @@ pub async fn retention(database: &Database, mut course: Course<'_>) -> Result<Re
     let mut producers = stage.producers(TOPIC, PARTITIONS).await?;
     warm_up(&stage, &mut producers, None).await?;
     let mut findings = Findings::new("retention", "publishes without retention and vacuum, per second");
+    findings.latency_of = Some(FRAME);
     let (window, mut beside) = (course.window().max(WINDOW_MIN), Beside::default());
     course.steps(2);
     for _ in 0..course.schedule.rounds {
@@ -53,7 +54,10 @@ pub async fn retention(database: &Database, mut course: Course<'_>) -> Result<Re
         findings.limits.push(work(&stage, &mut producers, None, round(window)).await?.published.rate());
         let between = stage.witness.segments_gone().await?.dropped;
         course.step("retention and vacuum");
-        findings.rates.push(cleaned(&stage, &mut producers, window, &mut beside).await?);
+        let worked = cleaned(&stage, &mut producers, window, &mut beside).await?;
+        findings.rates.push(worked.published.rate());
+        findings.latencies.add(&worked.published.latencies);
+        findings.saw_commits(worked.commits, worked.published.messages);
         beside.dropped_without += between - before;
         beside.dropped += stage.witness.segments_gone().await?.dropped - between;
         findings.saw_rss(stage.rss_peak_mb()?);
@@ -71,7 +75,7 @@ async fn cleaned(
     producers: &mut Crew,
     window: Duration,
     beside: &mut Beside,
-) -> Result<f64, BenchError> {
+) -> Result<Worked, BenchError> {
     stage.retain(TOPIC, Retention::Bound(SMALL_RETENTION_BYTES)).await?;
     let vacuum = Witness::open(&stage.url).await?; // its own connection: nobody waits behind a vacuum
     beside.pace = Some(vacuum.pace_vacuum().await?);
@@ -80,7 +84,7 @@ async fn cleaned(
         tokio::try_join!(work(stage, producers, None, round(window)), vacuum.vacuum_until(end))?;
     stage.retain(TOPIC, Retention::None).await?;
     beside.vacuums += vacuums;
-    Ok(worked.published.rate())
+    Ok(worked)
 }
 
 /// Waits until no segment is on its way out.

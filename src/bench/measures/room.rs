@@ -25,6 +25,11 @@ const SLOW_SHARE_MIN: f64 = 0.05;
 /// What ten minutes at full rate may leave on the disk: hundred million messages need more than most machines have to spare.
 const KEPT_BYTES: u64 = 4 << 30;
 const GROWN: &str = "grown";
+/// What the bars of idle sessions are for.
+const SESSIONS: usize = 10_000;
+const REST: Duration = Duration::from_secs(60);
+/// Commits of chores come one by one, so they are counted for longer than a round has, unless the whole is only a trial.
+const QUIET_MIN: Duration = Duration::from_secs(20);
 const SAMPLE_PAUSE: Duration = Duration::from_secs(1);
 const FILL_WINDOW: Duration = Duration::from_secs(900);
 
@@ -40,20 +45,21 @@ pub async fn idle(
     stage.topic("idle", PARTITIONS).await?;
     let groups: Vec<String> = (0..SESSION_GROUPS).map(|number| format!("group{number}")).collect();
     let mut findings = Findings::new("idle", "commits per second with 1,000 idle sessions");
-    course.steps(4);
+    course.steps_in_all(4);
     course.step("opening the first sessions");
     let empty = stage.brokers[0].rss_bytes()?;
     let few = FEW_SESSIONS.min(sessions / 2).max(1);
     let first = stage.worker("idle", Job::Idle { groups: groups.clone(), sessions: few }).await?;
     tokio::time::sleep(rest / 2).await;
     course.step("resting");
-    let few_commits = quiet(&stage, course.window()).await?.0;
+    let window = if rest < REST { course.window() } else { course.window().max(QUIET_MIN) };
+    let few_commits = quiet(&stage, window).await?.0;
     course.step("opening all sessions");
     let others = stage.worker("idle", Job::Idle { groups, sessions: sessions - few }).await?;
     course.step("resting");
     tokio::time::sleep(rest).await;
     let full = stage.brokers[0].rss_bytes()?;
-    let (all_commits, busy) = quiet(&stage, course.window()).await?;
+    let (all_commits, busy) = quiet(&stage, window).await?;
     findings.saw_rss(stage.rss_peak_mb()?);
     findings.limits.push(few_commits);
     findings.rates.push(all_commits);
@@ -69,6 +75,13 @@ pub async fn idle(
         "per second",
         Bar::AtMost(1.0),
     );
+    findings.notes.push(format!("one turn, without rounds; commits were counted for {} s", window.as_secs()));
+    if sessions < SESSIONS || rest < REST {
+        let rest = rest.as_secs();
+        findings.notes.push(format!(
+            "{sessions} sessions that rested {rest} s; the bars are for {SESSIONS} and a minute"
+        ));
+    }
     Ok(findings.report(environment))
 }
 
@@ -99,7 +112,7 @@ pub async fn memory(
     let speed = Speed::Slow { rate: (rate / SLOWNESS).max(1.0) as u32 };
     let job = Job::Consume { groups: vec!["slow".into()], speed, from: From::Oldest };
     let mut slow = Crew(vec![stage.worker("memory", job).await?]);
-    course.steps(1);
+    course.steps_in_all(1);
     course.step("full rate with a slow consumer");
     let round = super::round(length);
     slow.begin(round).await?; // without a round it would take nothing
@@ -108,7 +121,10 @@ pub async fn memory(
     let slow_rate = slow.tally(round).await?.rate();
     let mut findings = Findings::new("memory", "full rate without a slow consumer, messages per second");
     findings.limits.push(rate);
-    findings.rates.push(worked.consumed.unwrap_or_default().rate());
+    let consumed = worked.consumed.unwrap_or_default();
+    findings.rates.push(consumed.rate());
+    findings.saw_commits(worked.commits, consumed.messages);
+    findings.notes.push("one turn, without rounds".into());
     findings.saw_rss(stage.rss_peak_mb()?);
     slow.stop().await?;
     producers.stop().await?;
@@ -194,7 +210,9 @@ pub async fn growth(
         findings.limits.push(work(&stage, &mut plain, None, course.round()).await?.published.rate());
         plain.stop().await?;
         course.step("publish, much stored");
-        findings.rates.push(work(&stage, &mut grown, None, course.round()).await?.published.rate());
+        let worked = work(&stage, &mut grown, None, course.round()).await?;
+        findings.rates.push(worked.published.rate());
+        findings.saw_commits(worked.commits, worked.published.messages);
         findings.saw_rss(stage.rss_peak_mb()?);
         // A group of its own each time, which begins with what is yet to come: nothing of the rounds above is before it.
         let (fresh, group) = (format!("{fresh}-latency"), format!("followers{number}"));

@@ -263,15 +263,17 @@ impl Member {
         Ok(())
     }
 
-    /// Times what was due in the window, also after its end.
+    /// Times what carries its moment: what was due in the window, also after its end, or, where nothing is due by the clock, what is
+    /// delivered in it.
     fn time(&self, batch: &Batch, now: i64) {
         let mut count = self.shared.count.lock();
-        let Some(window) = count.window.filter(|window| window.round.due > 0) else { return };
-        let dues = batch.messages.iter().filter_map(|record| stamp(&record.payload));
-        for due in dues.filter(|due| window.contains_us(*due)) {
-            count.latencies.record_us((now - due).max(0) as u64);
+        let Some(window) = count.window else { return };
+        let is_paced = window.round.due > 0;
+        let moments = batch.messages.iter().filter_map(|record| stamp(&record.payload));
+        for moment in moments.filter(|moment| window.contains_us(if is_paced { *moment } else { now })) {
+            count.latencies.record_us((now - moment).max(0) as u64);
         }
-        if count.missing() == 0 {
+        if is_paced && count.missing() == 0 {
             self.shared.complete.notify_one();
         }
     }

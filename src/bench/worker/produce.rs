@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use futures_util::SinkExt as _;
-use laneway_client::wire::BrokerFrame;
+use laneway_client::wire::{BrokerFrame, NewMessage};
 
 use super::numbered::Numbered;
 use super::session::{self, Receiver, Sender, Traffic};
 use super::{Post, Round, Window, WorkerError};
-use crate::bench::messages::Supply;
+use crate::bench::messages::{Supply, now_us, stamped};
 use crate::bench::tally::{Latencies, Tally};
 
 /// See the module.
@@ -82,7 +82,11 @@ impl Producer {
     }
 
     fn frame(&mut self) -> tokio_tungstenite::tungstenite::Message {
-        let messages = (0..self.frame_messages).map(|_| self.numbered.message()).collect();
+        let mut messages: Vec<NewMessage> =
+            (0..self.frame_messages).map(|_| self.numbered.message()).collect();
+        if let Some(first) = messages.first_mut() {
+            first.payload = stamped(&first.payload, now_us()); // one is enough: all of a frame are sent at once
+        }
         let frame = self.numbered.publish(messages);
         self.in_flight.push_back((self.numbered.id, Instant::now()));
         frame
