@@ -212,47 +212,6 @@ async fn a_locked_partition_does_not_hold_up_its_neighbours() {
 }
 
 #[tokio::test]
-async fn two_producers_that_take_turns_keep_their_orders_and_are_a_run_each_in_what_they_share() {
-    let database = TestDatabase::new().await;
-    let broker = database.broker();
-    let topic = topic(&broker, "orders", 1).await;
-    let partition = topic.partitions[0];
-    broker.appender.append(unit(partition, ["warm".into()])).await.unwrap();
-    let mut raw = database.raw().await;
-    let hold = raw.transaction().await.unwrap();
-    hold.execute("SELECT FROM laneway.partition FOR NO KEY UPDATE", &[]).await.unwrap();
-    let producers = [ProducerId(Uuid::new_v4()), ProducerId(Uuid::new_v4())];
-    let text = |producer: usize, number: i64| format!("{producer}:{number:02}");
-    let answers: Vec<_> = (0..20)
-        .flat_map(|number| [0, 1].map(|producer| (producer, number)))
-        .map(|(producer, number)| {
-            let unit = numbered(partition, producers[producer], number, [text(producer, number)]);
-            (text(producer, number), broker.appender.submit(unit).unwrap())
-        })
-        .collect();
-    hold.commit().await.unwrap();
-    let mut places = Vec::new();
-    for (text, answer) in answers {
-        let Offset(offset) = answer.await.unwrap().unwrap().first_offset.unwrap();
-        places.push((offset, text));
-    }
-    places.sort_unstable();
-    let stored = texts(&all(&broker, partition).await);
-    assert_eq!(
-        places.into_iter().map(|(_, text)| text).collect::<Vec<_>>(),
-        stored[1..],
-        "as they were answered"
-    );
-    for producer in ["0:", "1:"] {
-        let own: Vec<&String> = stored.iter().filter(|text| text.starts_with(producer)).collect();
-        assert!(own.len() == 20 && own.is_sorted(), "{stored:?}");
-    }
-    // What waited behind the lock is one batch, or two if a part of it had set out already.
-    let runs = database.number("SELECT count(*) FROM laneway.producer_run").await;
-    assert!((2..=6).contains(&runs), "{runs} runs");
-}
-
-#[tokio::test]
 async fn a_unit_that_the_database_refuses_takes_no_other_unit_with_it() {
     let database = TestDatabase::in_encoding("LATIN1").await;
     let broker = database.broker();

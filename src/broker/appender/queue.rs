@@ -2,8 +2,6 @@
 //!
 //! Partitions take turns; within a partition units leave in the order they came. A flush takes a unit only if tables
 //! exist for all of it, and stops before a unit whose sequence or transaction id depends on one taken just before.
-//! Order: what is taken for one flush is unordered among producers, so each producer's units are put side by side, and partitions stand by
-//! id: rows and index entries of neighbours are written together.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
@@ -119,7 +117,6 @@ impl Queues {
                 break;
             }
         }
-        turnout.plan.batches.sort_unstable_by_key(|taken| taken.partition_id);
         turnout
     }
 
@@ -318,7 +315,6 @@ impl Queue {
             covered -= messages;
             units.extend(self.waiting.pop_front());
         }
-        bring_together(&mut units);
         (units, None)
     }
 
@@ -335,15 +331,6 @@ impl Queue {
             Coverage::Known { next, end, .. } => Some((end.0 - next.0).max(0) as usize),
             Coverage::Unknown | Coverage::Asked => None,
         }
-    }
-}
-
-/// Puts the units of each producer side by side, in the order in which they came: a producer is one run in the batch, and one row.
-///
-/// Why only if all have one: what has no producer is ordered by its connection, which may have sent the others, too.
-fn bring_together(units: &mut [Pending]) {
-    if units.iter().all(|pending| pending.unit.run.is_some()) {
-        units.sort_by_key(|pending| pending.unit.run.map(|run| run.producer_id)); // stable
     }
 }
 
