@@ -42,6 +42,7 @@ impl OnTerminal {
         for (name, _) in laneway().as_std().get_envs() {
             command.env_remove(name);
         }
+        command.env_remove("NO_COLOR"); // what this shows does not depend on who runs the tests
         let stdio = || Stdio::from(pty.slave.try_clone().unwrap());
         command.env("TERM", "xterm-256color").stdin(stdio()).stdout(stdio()).stderr(stdio());
         let child = command.kill_on_drop(true).spawn().unwrap();
