@@ -223,6 +223,8 @@ pub const SCHEDULE_YIELD_PAUSE: Duration = Duration::from_millis(30);
 /// Messages that are so late are worth queueing for the lock of their partition, if somebody had it at the last try: brokers that take turns
 /// to fire leave nothing for as long, and then there is time left to be no later than 100 ms.
 pub const SCHEDULE_LATE_MIN: Duration = Duration::from_millis(40);
+/// So many partitions are queued for in one turn: each may take a [`super::FLUSH_PATIENCE`], and the others are late meanwhile.
+pub const SCHEDULE_QUEUES_MAX: usize = 4;
 /// How long a schedule may take from its due time being set to its commit being seen: looks begin this long before the last one.
 pub const SCHEDULE_COMMIT_MAX: Duration = Duration::from_secs(2);
 /// How often a look begins from the very first all the same, for a commit that took longer; at most a twentieth of the time.

@@ -104,13 +104,16 @@ async fn what_is_due_is_not_late_beside_a_paused_topic_with_more_of_it_than_a_lo
     admin(&bus.server).pause_topic("stopped").await.unwrap();
     all_are_due(&bus.database).await;
     // By now the broker has seen them, and has nothing else to do than to wait for its next look.
-    let started = Instant::now();
+    let mut times = Vec::new();
     for round in 0..ROUNDS {
+        let started = Instant::now();
         socket.publish("orders", vec![NewMessage { delay_ms: Some(0), ..to_partition(0, "m") }]).await;
         until("it to be appended", async || bus.database.number(STORED).await == round as i64 + 1).await;
+        times.push(started.elapsed());
     }
-    let took = started.elapsed();
-    assert!(took < Duration::from_millis(500) * ROUNDS as u32, "{took:?} for {ROUNDS} messages");
+    // The median: whoever has waited in vain once does not queue for some seconds.
+    times.sort_unstable();
+    assert!(times[ROUNDS / 2] < Duration::from_millis(500), "{times:?}");
     assert_eq!(bus.database.number(WAITING).await, 3_000, "what is paused waits");
     admin(&bus.server).resume_topic("stopped").await.unwrap();
     until("the others to be appended", async || bus.database.number(WAITING).await == 0).await;
