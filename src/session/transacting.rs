@@ -84,6 +84,7 @@ async fn carry_out(
     coming: Coming,
 ) -> Result<Done, Refusal> {
     let step_id = StepId(transact.step_id);
+    let _try = broker.steps.begin(step_id);
     let group_ids = asked.iter().map(|asked| asked.group.group_id.0);
     let digest = digest(&transact, group_ids);
     let Answers { acks, only, refused } = answers(asked).await;
@@ -237,8 +238,9 @@ impl Tried<'_> {
     /// Looks whether it was done before; then its groups learn it.
     async fn before(&self, others: impl Iterator<Item = NamedLane>) -> Result<Before, Refusal> {
         let lanes: Vec<NamedLane> = others.chain(self.acks.iter().map(held)).collect();
-        let is_under_way = self.broker.steps.is_under_way(self.step_id); // first: what ends meanwhile is in the tables
+        let had_other = self.broker.steps.has_other_try(self.step_id); // first: what ends meanwhile is in the tables
         let stands = self.broker.steps.stand(self.step_id, &lanes).await;
+        let is_under_way = had_other || self.broker.steps.has_other_try(self.step_id);
         if let Ok(Standing::Done(DoneStep { digest, placed })) = &stands
             && digest == self.digest
         {

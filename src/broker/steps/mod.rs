@@ -151,12 +151,13 @@ pub struct StepsHandle {
     bytes: Arc<Semaphore>,
     coming: Arc<AtomicUsize>,
     under_way: Arc<Mutex<HashMap<StepId, usize>>>,
+    tries: Arc<Mutex<HashMap<StepId, usize>>>,
     store: Store,
 }
 
-/// A step that is with the task: a copy of it that comes again gets its answer.
+/// A copy of a step for as long as it is tried, or with the task: one that comes meanwhile knows that it is not alone.
 #[derive(Debug)]
-struct UnderWay {
+pub struct UnderWay {
     step_id: StepId,
     steps: Arc<Mutex<HashMap<StepId, usize>>>,
 }
@@ -202,6 +203,7 @@ pub fn start(
         bytes: Arc::new(Semaphore::new(APPENDER_BYTES_MAX)),
         coming: Arc::default(),
         under_way: Arc::default(),
+        tries: Arc::default(),
         store: store.clone(),
     };
     let inbox = task::Inbox { requests, coming: handle.coming.clone() };
@@ -255,6 +257,16 @@ impl StepsHandle {
     /// Whether a copy of a step is with the task, and may still be written.
     pub fn is_under_way(&self, step_id: StepId) -> bool {
         self.under_way.lock().contains_key(&step_id)
+    }
+
+    /// One more try of a step, from when its groups are asked until it is answered.
+    pub fn begin(&self, step_id: StepId) -> UnderWay {
+        UnderWay::new(step_id, &self.tries)
+    }
+
+    /// Whether another try than the caller's own is with this broker: handed in, or about to be.
+    pub fn has_other_try(&self, step_id: StepId) -> bool {
+        self.is_under_way(step_id) || self.tries.lock().get(&step_id).is_some_and(|tries| *tries > 1)
     }
 
     /// How a step stands that cannot be tried here, because a lane that it names is not held here.
