@@ -20,11 +20,11 @@ use super::topics::{TopicError, Topics};
 use super::traces::Traces;
 use crate::ids::{Offset, PartitionId, TraceId};
 use crate::limits::{
-    READ_BYTES_MAX, WATCH_HOPS_MAX, WATCH_INTERVAL, WATCH_MESSAGES_MAX, WATCH_QUIET_LOOKS,
+    READ_BYTES_MAX, TRACE_HOPS_MAX, WATCH_HOPS_MAX, WATCH_INTERVAL, WATCH_MESSAGES_MAX, WATCH_QUIET_LOOKS,
     WATCH_READS_AT_ONCE, WATCH_TRACES_MAX, WATCHES_MAX,
 };
 use crate::store::Store;
-use crate::store::messages::{Message, ReadLimit};
+use crate::store::messages::ReadLimit;
 use crate::store::partitions::Extent;
 
 /// Why a watch was not begun.
@@ -78,7 +78,7 @@ impl Watcher {
     /// A trace as it stands now.
     async fn read(&self, trace_id: TraceId) -> Result<Option<Trace>, ReadError> {
         let _turn = self.turn().await;
-        self.traces.read(trace_id).await
+        self.traces.read_within(trace_id, TRACE_HOPS_MAX).await // one that takes long must not keep the others waiting
     }
 
     /// Begins a watch. It is told to the client (`watching`) before its first change can be.
@@ -106,6 +106,7 @@ impl Watcher {
     /// A topic from its end on.
     async fn passing(&self, topic: String, sample: Option<f64>) -> Result<Passing, WatchError> {
         let name = TopicName::new(topic).map_err(TopicError::from)?;
+        self.topics.forget(&name); // one that was made again since is another
         let (_, partitions) = self.topics.describe(&name).await?;
         let ends = partitions.into_iter().map(|partition| (partition.partition_id, partition.next_offset));
         Ok(Passing { ends: ends.collect(), sample: sample.unwrap_or(1.0), topic: name })
@@ -259,15 +260,15 @@ impl Task {
     /// Takes up the traces of what has been published since the last look.
     async fn look_at_topic(&mut self) -> Result<(), ReadError> {
         let Some(mut passing) = self.passing.take() else { return Ok(()) };
-        let mut messages = Vec::new();
-        let read = self.newest(&mut passing, &mut messages).await;
+        let mut trace_ids = Vec::new();
+        let read = self.newest(&mut passing, &mut trace_ids).await;
         // Also if it came to a partition that cannot be read now: these are not looked at again.
-        for message in messages.iter().filter(|message| passing.takes(message.trace_id)) {
-            let is_known = self.traces.iter().any(|watched| watched.trace_id == message.trace_id);
+        for trace_id in trace_ids.into_iter().filter(|trace_id| passing.takes(*trace_id)) {
+            let is_known = self.traces.iter().any(|watched| watched.trace_id == trace_id);
             match is_known {
                 true => {}
                 false if self.traces.len() < WATCH_TRACES_MAX => {
-                    self.traces.push_back(Watched::new(message.trace_id));
+                    self.traces.push_back(Watched::new(trace_id));
                 }
                 false => self.left_out = self.left_out.saturating_add(1),
             }
@@ -276,8 +277,9 @@ impl Task {
         read
     }
 
-    /// Adds what is new to `messages`. A partition that cannot be read is tried again at the next look, after all others.
-    async fn newest(&mut self, passing: &mut Passing, messages: &mut Vec<Message>) -> Result<(), ReadError> {
+    /// Adds the trace of each new message to `trace_ids`. A partition that cannot be read is tried again at the next look, after all
+    /// others.
+    async fn newest(&mut self, passing: &mut Passing, trace_ids: &mut Vec<TraceId>) -> Result<(), ReadError> {
         let _turn = self.watcher.turn().await;
         match self.watcher.topics.find(&passing.topic).await {
             Ok(topic) => passing.stands_in(&topic.partitions),
@@ -298,7 +300,7 @@ impl Task {
                     // What the bytes of a read leave out comes with the next look.
                     let reached = found.last().map_or(first, |last| last.offset.plus(1));
                     passing.ends.insert(extent.partition_id, reached);
-                    messages.extend(found);
+                    trace_ids.extend(found.iter().map(|message| message.trace_id));
                 }
                 Err(ReadError::OutOfRange { .. }) => {} // retention was faster: the next look begins at what is left
                 Err(error) => read = Err(error),

@@ -39,6 +39,16 @@ fn is_full(hops: &[Hop]) -> bool {
 impl Reader {
     /// Every stored message of a trace; the first ones if there are too many.
     pub async fn trace(&self, trace_id: TraceId, payloads: Payloads) -> Result<FoundTrace, ReadError> {
+        self.trace_within(trace_id, payloads, TRACE_BLOCKS_MAX).await
+    }
+
+    /// The same, as far as so many blocks of the index tell.
+    pub async fn trace_within(
+        &self,
+        trace_id: TraceId,
+        payloads: Payloads,
+        blocks_max: usize,
+    ) -> Result<FoundTrace, ReadError> {
         let (mut hops, mut looked_at, mut last) = (Vec::new(), 0, None);
         let mut truncated = false;
         while !truncated {
@@ -47,7 +57,7 @@ impl Reader {
             last = blocks.last().copied();
             let has_more = blocks.len() >= TRACE_HOPS_MAX;
             truncated = self.trace_blocks(trace_id, blocks, payloads, &mut hops).await?
-                || has_more && looked_at >= TRACE_BLOCKS_MAX;
+                || has_more && looked_at >= blocks_max;
             if !has_more {
                 break;
             }

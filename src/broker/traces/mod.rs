@@ -15,7 +15,7 @@ use laneway_client::trace::{GroupHop, Hop, Trace};
 
 use super::reader::{self, FoundTrace, ReadError, Reader};
 use crate::ids::{Offset, PartitionId, TraceId};
-use crate::limits::TRACE_LINKS_MAX;
+use crate::limits::{TRACE_BLOCKS_MAX, TRACE_LINKS_MAX};
 use crate::store::Store;
 use crate::store::messages::{Message, Origin};
 use crate::store::traces::{Payloads, TracedGroup};
@@ -46,7 +46,17 @@ impl Traces {
 
     /// Everything that is known about a trace; `None`: no message of it is stored.
     pub async fn read(&self, trace_id: TraceId) -> Result<Option<Trace>, ReadError> {
-        let FoundTrace { hops, truncated } = self.reader.trace(trace_id, Payloads::Sized).await?;
+        self.read_within(trace_id, TRACE_BLOCKS_MAX).await
+    }
+
+    /// The same, as far as so many blocks of the index tell.
+    pub async fn read_within(
+        &self,
+        trace_id: TraceId,
+        blocks_max: usize,
+    ) -> Result<Option<Trace>, ReadError> {
+        let FoundTrace { hops, truncated } =
+            self.reader.trace_within(trace_id, Payloads::Sized, blocks_max).await?;
         let traced = self.traced(hops).await?;
         if traced.is_empty() {
             return Ok(None);
