@@ -21,7 +21,7 @@ use super::task::{GroupTask, Look};
 use super::verdict::Verdict;
 use crate::broker::appender::{CommitError, Urgency};
 use crate::ids::{Epoch, Offset, PartitionId, SessionId};
-use crate::limits::{COMMITS_PER_THINNING, NACK_REASON_CHARS_MAX};
+use crate::limits::{COMMITS_PER_THINNING, NACK_DELAY_MAX, NACK_REASON_CHARS_MAX};
 use crate::store::lanes::{Release, Settled, Settlement};
 
 /// Which lane a client speaks about.
@@ -83,7 +83,10 @@ impl GroupTask {
             reason.truncate(end);
         }
         let now = self.surroundings.lease.clock().at_least(Instant::now()).unwrap_or_else(Timestamp::now);
-        let delay = match pause(nack.delay_ms, nack.until.as_deref(), now) {
+        // Who does not ask for an answer cannot hear of a refusal, and would wait for the deadline of the message.
+        let most = NACK_DELAY_MAX.as_millis() as u64;
+        let delay_ms = nack.delay_ms.map(|ms| if nack.id.is_none() { ms.min(most) } else { ms });
+        let delay = match pause(delay_ms, nack.until.as_deref(), now) {
             Ok(delay) => delay,
             Err(fault) => return self.tell(&named, ErrorCode::InvalidTime, fault.to_string(), fault.field()),
         };
