@@ -288,7 +288,7 @@ impl Lane {
         // The step has told when they were delivered, and has removed their copies.
         self.complete(&mut done, now);
         if let Some(keys) = self.keys.as_deref_mut() {
-            keys.on_stepped(&done);
+            keys.on_stepped(&done, ranges);
         }
     }
 

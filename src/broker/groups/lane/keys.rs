@@ -406,6 +406,7 @@ impl Keys {
             self.stop(&key, Stop::None);
         }
         if entry.is_copy() {
+            self.voided.remove_in(offset, offset.plus(1)); // it came again, and that is over
             self.done_copies.insert(offset);
             self.copy_gone(&entry.key);
         }
@@ -422,9 +423,9 @@ impl Keys {
         self.voided.first_sent_in(below, round)
     }
 
-    /// These are done after all, whatever round they were sent in.
-    pub fn on_stepped(&mut self, offsets: &[Offset]) {
-        offsets.iter().for_each(|offset| self.voided.remove(*offset));
+    /// These are done after all, whatever round they were sent in. `ranges`: with those that were copied aside meanwhile.
+    pub fn on_stepped(&mut self, offsets: &[Offset], ranges: &[(Offset, Offset)]) {
+        ranges.iter().for_each(|(from, to)| self.voided.remove_in(*from, *to));
         self.on_copies_removed(offsets);
     }
 

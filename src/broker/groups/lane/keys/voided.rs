@@ -28,9 +28,12 @@ impl Voided {
         }
     }
 
-    /// It is done after all.
-    pub fn remove(&mut self, offset: Offset) {
-        self.rounds.remove(&offset);
+    /// These are done after all.
+    pub fn remove_in(&mut self, from: Offset, to: Offset) {
+        let done: Vec<Offset> = self.rounds.range(from..to.max(from)).map(|(offset, _)| *offset).collect();
+        for offset in done {
+            self.rounds.remove(&offset);
+        }
     }
 
     /// The first of `[from, to)` about which nothing that is said in a round counts.
