@@ -189,15 +189,25 @@ pub async fn run(post: Post) -> Result<(), WorkerError> {
         Job::Produce { .. } | Job::Singles { .. } | Job::Pace { .. } => {
             let mut load = Load::open(&post).await?;
             say(&Tally::default())?; // it is ready
-            while let Some(round) = rounds.next().await? {
-                say(&load.work(round).await?)?;
+            let mut beat = tokio::time::interval(BEAT);
+            loop {
+                tokio::select! {
+                    round = rounds.next() => match round? {
+                        Some(round) => say(&load.work(round).await?)?,
+                        None => return Ok(()),
+                    },
+                    // Between rounds others may take minutes, to catch up for one.
+                    _ = beat.tick() => load.beat().await?,
+                }
             }
-            Ok(())
         }
         Job::Consume { .. } => consume::run(&post, rounds).await,
         Job::Idle { groups, sessions } => idle::run(&post, groups, *sessions, rounds).await,
     }
 }
+
+/// How often those that publish say that they are there while they wait for a round.
+const BEAT: Duration = Duration::from_secs(20);
 
 /// What publishes.
 enum Load {
@@ -220,6 +230,15 @@ impl Load {
             }
             Job::Consume { .. } | Job::Idle { .. } => return Err("this job publishes nothing".into()),
         })
+    }
+
+    /// Says that it is there.
+    async fn beat(&mut self) -> Result<(), WorkerError> {
+        match self {
+            Self::Produce(producer) => session::beat([producer.sender()]).await,
+            Self::Singles(singles) => session::beat(singles.senders()).await,
+            Self::Pace(pace) => session::beat(pace.senders()).await,
+        }
     }
 
     async fn work(&mut self, round: Round) -> Result<Tally, WorkerError> {

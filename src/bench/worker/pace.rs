@@ -62,6 +62,10 @@ impl Pace {
         Ok(Self { connections: opened, rate, ever: 0 })
     }
 
+    pub fn senders(&mut self) -> impl Iterator<Item = &mut Sender> {
+        self.connections.iter_mut().map(|connection| &mut connection.sender)
+    }
+
     /// Counts answers, and how long they took from the moment at which the message was due.
     pub async fn work(&mut self, round: Round) -> Result<Tally, WorkerError> {
         let (window, schedule) = (Window::of(round), Schedule::new(round, self.rate));

@@ -43,6 +43,10 @@ impl Producer {
         })
     }
 
+    pub fn sender(&mut self) -> &mut Sender {
+        &mut self.sender
+    }
+
     /// Publishes until the window is over, and waits for every answer.
     pub async fn work(&mut self, round: Round) -> Result<Tally, WorkerError> {
         let window = Window::of(round);

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use laneway_client::ErrorCode;
+use laneway_client::wire::bounds::HEARTBEAT_MS_MAX;
 use laneway_client::wire::{BrokerFrame, ClientFrame, Hello, Subprotocol};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
@@ -17,8 +18,8 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use super::WorkerError;
 
 const ENCODING: Subprotocol = Subprotocol::MessagePack;
-/// Longer than any measurement: a producer that is told to wait sends no heartbeats.
-const HEARTBEAT_MS: u32 = 600_000;
+/// As rare as a broker allows.
+const HEARTBEAT_MS: u32 = HEARTBEAT_MS_MAX;
 /// What an idle session needs; the others read and write as much as there is.
 const IDLE_BUFFER_BYTES: usize = 1 << 10;
 
@@ -63,6 +64,14 @@ pub(super) async fn open(broker: SocketAddr, traffic: Traffic) -> Result<(Sender
     sender.send(encoded(&ClientFrame::Hello(hello))).await?;
     receiver.until(|frame| matches!(frame, BrokerFrame::Welcome(_))).await?;
     Ok((sender, receiver))
+}
+
+/// Says on some connections that their client is there.
+pub(super) async fn beat(senders: impl IntoIterator<Item = &mut Sender>) -> Result<(), WorkerError> {
+    for sender in senders {
+        sender.send(encoded(&ClientFrame::Heartbeat)).await?;
+    }
+    Ok(())
 }
 
 pub(super) fn encoded(frame: &ClientFrame) -> Message {

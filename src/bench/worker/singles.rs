@@ -36,6 +36,10 @@ impl Singles {
         Ok(Self { producers: opened, ever: 0 })
     }
 
+    pub fn senders(&mut self) -> impl Iterator<Item = &mut Sender> {
+        self.producers.iter_mut().map(|one| &mut one.sender)
+    }
+
     pub async fn work(&mut self, round: Round) -> Result<Tally, WorkerError> {
         let window = Window::of(round);
         let mut tasks = JoinSet::new();
